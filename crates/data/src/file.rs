@@ -1,0 +1,30 @@
+//! Files that are there whole or not at all.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use flate2::read::MultiGzDecoder;
+
+/// Writes beside the target and renames, so that nobody ever sees half a file.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
+    let partial = path.with_file_name(format!(".{name}.{}.partial", std::process::id()));
+    let written = fs::File::create(&partial)
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&partial, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&partial);
+    }
+    written
+}
+
+/// Unpacks what is gzipped and leaves alone what is not.
+pub fn gunzip(bytes: Vec<u8>) -> io::Result<Vec<u8>> {
+    if !bytes.starts_with(&[0x1f, 0x8b]) {
+        return Ok(bytes);
+    }
+    let mut unpacked = Vec::new();
+    MultiGzDecoder::new(&bytes[..]).read_to_end(&mut unpacked)?;
+    Ok(unpacked)
+}

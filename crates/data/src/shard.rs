@@ -1,0 +1,115 @@
+//! Who trains on what: the images of an epoch in one order for all, and each rank's part of it.
+//!
+//! Rank r of p takes every p-th image of the epoch's order, beginning with the r-th, as PyTorch's DistributedSampler
+//! does. So the batches that p ranks of b images take in step k are together what one rank of p*b images takes in
+//! step k, and both follow the same curve.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+/// One rank's part of the images.
+#[derive(Debug, Clone)]
+pub struct Shard {
+    /// Images of all ranks.
+    pub images: usize,
+    /// This rank.
+    pub rank: usize,
+    /// All ranks.
+    pub world: usize,
+    /// Images that a rank takes in a step.
+    pub batch: usize,
+    /// Shuffle anew in each epoch with this seed, or keep the order of the files.
+    pub shuffle: Option<u64>,
+}
+
+impl Shard {
+    /// Steps in an epoch, the same on all ranks.
+    pub fn steps(&self) -> usize {
+        self.images.div_ceil(self.world * self.batch)
+    }
+
+    /// Images that all ranks together take in a step; fewer in an epoch's last one.
+    pub fn step_images(&self, step: usize) -> usize {
+        let whole = self.world * self.batch;
+        whole.min(self.images - step * whole)
+    }
+
+    /// This rank's images of an epoch, in the order in which it trains on them.
+    pub fn epoch(&self, epoch: usize) -> Vec<usize> {
+        self.order(epoch).into_iter().skip(self.rank).step_by(self.world).collect()
+    }
+
+    /// The epoch's order of all images. It depends on seed and epoch alone, so all ranks agree on it.
+    fn order(&self, epoch: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.images).collect();
+        if let Some(seed) = self.shuffle {
+            let mut random = ChaCha8Rng::seed_from_u64(seed);
+            random.set_stream(epoch as u64);
+            // Fisher and Yates; a 64-bit draw makes the bias of the remainder negligible.
+            for last in (1..order.len()).rev() {
+                order.swap(last, (random.next_u64() % (last as u64 + 1)) as usize);
+            }
+        }
+        order
+    }
+}
+
+/// The images of one of an epoch's steps out of [`Shard::epoch`]: none, if this rank has run out.
+pub fn batch_of(epoch: &[usize], step: usize, batch: usize) -> &[usize] {
+    let end = epoch.len().min((step + 1) * batch);
+    &epoch[end.min(step * batch)..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn shard(images: usize, rank: usize, world: usize, batch: usize, shuffle: Option<u64>) -> Shard {
+        Shard { images, rank, world, batch, shuffle }
+    }
+
+    #[test]
+    fn shards_are_disjoint_cover_all_and_differ_by_one_at_most() {
+        for images in [1, 7, 100, 1009] {
+            for world in 1..=7 {
+                for shuffle in [None, Some(3)] {
+                    let shards: Vec<_> =
+                        (0..world).map(|rank| shard(images, rank, world, 5, shuffle).epoch(2)).collect();
+                    assert!(shards[0].len() - shards[world - 1].len() <= 1);
+                    let mut all = shards.concat();
+                    all.sort_unstable();
+                    assert_eq!(all, (0..images).collect::<Vec<_>>());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn p_ranks_of_b_take_what_one_rank_of_p_times_b_takes() {
+        for (images, world, batch) in [(100, 4, 5), (101, 4, 5), (103, 3, 7), (10, 4, 2)] {
+            let single = shard(images, 0, 1, world * batch, Some(9));
+            for step in 0..single.steps() {
+                let together: BTreeSet<usize> = (0..world)
+                    .flat_map(|rank| {
+                        let rank = shard(images, rank, world, batch, Some(9));
+                        assert_eq!(rank.steps(), single.steps());
+                        batch_of(&rank.epoch(4), step, batch).to_vec()
+                    })
+                    .collect();
+                let alone: BTreeSet<usize> = batch_of(&single.epoch(4), step, world * batch).iter().copied().collect();
+                assert_eq!(together, alone);
+                assert_eq!(together.len(), single.step_images(step));
+            }
+        }
+    }
+
+    #[test]
+    fn each_epoch_has_its_own_order_and_each_seed_too() {
+        let order = |seed, epoch| shard(1000, 0, 1, 10, Some(seed)).epoch(epoch);
+        assert_ne!(order(1, 0), order(1, 1));
+        assert_ne!(order(1, 0), order(2, 0));
+        assert_eq!(order(1, 5), order(1, 5));
+    }
+}
