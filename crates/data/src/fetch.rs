@@ -8,8 +8,6 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
-
 use crate::{DataError, file, mnist};
 
 /// A data set that can be downloaded.
@@ -118,7 +116,7 @@ fn gzipped(piece: &Piece) -> String {
 
 fn check(bytes: &[u8], piece: &Piece) -> Result<(), String> {
     let content = file::gunzip(bytes.to_vec()).map_err(|error| format!("not a whole gzip file: {error}"))?;
-    let found: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+    let found = file::sha256(&content);
     match found == piece.sha256 {
         true => Ok(()),
         false => Err(format!("its sha256 is {found}, not {}", piece.sha256)),

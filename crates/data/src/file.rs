@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
+use sha2::{Digest, Sha256};
 
 /// Writes beside the target and renames, so that nobody ever sees half a file.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -27,4 +28,9 @@ pub fn gunzip(bytes: Vec<u8>) -> io::Result<Vec<u8>> {
     let mut unpacked = Vec::new();
     MultiGzDecoder::new(&bytes[..]).read_to_end(&mut unpacked)?;
     Ok(unpacked)
+}
+
+/// The sha256 of some bytes, as `sha256sum` prints it.
+pub fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,0 +1,5 @@
+//! The inner loops.
+
+pub mod cross_entropy;
+pub mod matmul;
+pub mod tanh;

@@ -1,0 +1,5 @@
+//! What turns gradients into new parameters.
+
+mod sgd;
+
+pub use sgd::Sgd;

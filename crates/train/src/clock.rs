@@ -1,0 +1,85 @@
+//! Where a rank's time goes.
+
+use std::time::{Duration, Instant};
+
+/// Adds up the time spent computing and communicating, and remembers how long each step took.
+#[derive(Debug)]
+pub struct Clock {
+    started: Instant,
+    step_started: Instant,
+    step_seconds: Vec<f64>,
+    /// Forward, backward, optimizer.
+    pub compute: Duration,
+    /// Synchronising, with the waiting that is in it.
+    pub communication: Duration,
+}
+
+impl Clock {
+    /// Starts now.
+    pub fn start() -> Self {
+        let now = Instant::now();
+        Self {
+            started: now,
+            step_started: now,
+            step_seconds: Vec::new(),
+            compute: Duration::ZERO,
+            communication: Duration::ZERO,
+        }
+    }
+
+    /// Books the time of `work` as computation.
+    pub fn computing<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        let began = Instant::now();
+        let result = work();
+        self.compute += began.elapsed();
+        result
+    }
+
+    /// Books the time of `work` as communication.
+    pub fn communicating<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        let began = Instant::now();
+        let result = work();
+        self.communication += began.elapsed();
+        result
+    }
+
+    /// A step is over, and the next begins.
+    pub fn end_step(&mut self) {
+        let now = Instant::now();
+        self.step_seconds.push((now - self.step_started).as_secs_f64());
+        self.step_started = now;
+    }
+
+    /// Seconds since the start.
+    pub fn seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// The median time of a step without the first, which warms caches and connections up.
+    pub fn median_step(&self) -> f64 {
+        median(if self.step_seconds.len() > 1 { &self.step_seconds[1..] } else { &self.step_seconds })
+    }
+}
+
+/// The middle value, or the mean of the two in the middle.
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => 0.0,
+        length => (sorted[(length - 1) / 2] + sorted[length / 2]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&[]), 0.0);
+        assert_eq!(median(&[3.0]), 3.0);
+        assert_eq!(median(&[9.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 100.0]), 3.0);
+    }
+}

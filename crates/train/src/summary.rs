@@ -1,0 +1,98 @@
+//! What all ranks together did.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Job;
+use crate::worker::{Epoch, Outcome};
+
+/// One run, as `--json` prints it and `summary.json` holds it.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
+pub struct Summary {
+    /// The way of synchronising.
+    pub sync: String,
+    /// The collective behind it, or `none`.
+    pub algorithm: String,
+    /// How many ranks there were.
+    pub workers: usize,
+    /// Epochs begun.
+    pub epochs: usize,
+    /// Steps taken.
+    pub steps: usize,
+    /// Loss of the last epoch.
+    pub train_loss: f64,
+    /// Accuracy of the last epoch, as a fraction.
+    pub train_accuracy: f64,
+    /// Accuracy of the final weights on the test images, as a fraction.
+    pub test_accuracy: f64,
+    /// Wall time of the training, of the slowest rank.
+    pub seconds: f64,
+    /// Median time of a step without the first, of the slowest rank.
+    pub seconds_per_step: f64,
+    /// Time in forward, backward and optimizer, mean over the ranks.
+    pub compute_seconds: f64,
+    /// Time in synchronising gradients, mean over the ranks.
+    pub comm_seconds: f64,
+    /// Bytes that the busiest rank sent to synchronise gradients.
+    pub bytes_sent: u64,
+    /// For each epoch the mean over its images of the loss each had when it was trained on.
+    pub epoch_losses: Vec<f64>,
+    /// For each epoch the share of its images that were classified rightly then.
+    pub epoch_accuracies: Vec<f64>,
+    /// Of `model.safetensors`.
+    pub weights_sha256: String,
+}
+
+/// Two ranks ended with different weights.
+#[derive(Debug, thiserror::Error)]
+#[error("rank {rank} ended with other weights than rank 0 ({own}, not {expected}): the replicas are out of step")]
+pub struct OutOfStep {
+    /// The rank that differs.
+    pub rank: usize,
+    /// The sha256 of its weights.
+    pub own: String,
+    /// The sha256 of rank 0's.
+    pub expected: String,
+}
+
+/// Sums a run up from what each rank said: its epochs, and how it ended.
+pub fn sum_up(job: &Job, ranks: &[(Vec<Epoch>, Outcome)]) -> Result<Summary, OutOfStep> {
+    let expected = &ranks[0].1.weights_sha256;
+    for (rank, (_, outcome)) in ranks.iter().enumerate() {
+        if outcome.weights_sha256 != *expected {
+            let own = outcome.weights_sha256.clone();
+            return Err(OutOfStep { rank, own, expected: expected.clone() });
+        }
+    }
+    let epochs = ranks[0].0.len();
+    let over_ranks =
+        |epoch: usize, part: fn(&Epoch) -> f64| -> f64 { ranks.iter().map(|(epochs, _)| part(&epochs[epoch])).sum() };
+    let per_image = |part: fn(&Epoch) -> f64| -> Vec<f64> {
+        (0..epochs).map(|epoch| over_ranks(epoch, part) / over_ranks(epoch, |epoch| epoch.images as f64)).collect()
+    };
+    let epoch_losses = per_image(|epoch| epoch.loss_sum);
+    let epoch_accuracies = per_image(|epoch| epoch.correct as f64);
+
+    let outcomes = || ranks.iter().map(|(_, outcome)| outcome);
+    let slowest = |time: fn(&Outcome) -> f64| outcomes().map(time).fold(0.0, f64::max);
+    let mean = |time: fn(&Outcome) -> f64| outcomes().map(time).sum::<f64>() / ranks.len() as f64;
+    let test_images: usize = outcomes().map(|outcome| outcome.test_images).sum();
+    let test_correct: usize = outcomes().map(|outcome| outcome.test_correct).sum();
+    Ok(Summary {
+        sync: job.sync.name().to_owned(),
+        algorithm: job.sync.algorithm().map_or("none", |algorithm| algorithm.name()).to_owned(),
+        workers: job.workers,
+        epochs,
+        steps: ranks[0].1.steps,
+        train_loss: epoch_losses[epochs - 1],
+        train_accuracy: epoch_accuracies[epochs - 1],
+        test_accuracy: test_correct as f64 / test_images as f64,
+        seconds: slowest(|outcome| outcome.seconds),
+        seconds_per_step: slowest(|outcome| outcome.seconds_per_step),
+        compute_seconds: mean(|outcome| outcome.compute_seconds),
+        comm_seconds: mean(|outcome| outcome.comm_seconds),
+        bytes_sent: outcomes().map(|outcome| outcome.bytes_sent).max().unwrap_or(0),
+        epoch_losses,
+        epoch_accuracies,
+        weights_sha256: expected.clone(),
+    })
+}

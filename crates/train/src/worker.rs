@@ -1,0 +1,222 @@
+//! What one rank does, from the first weights to the last. The same for one rank and for many.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ringstep_comm::{CollectiveError, Group};
+use ringstep_data::file::sha256;
+use ringstep_data::loader::{Batch, Loader};
+use ringstep_data::shard::batch_of;
+use ringstep_data::{Dataset, Images, mnist};
+use ringstep_nn::Model;
+use ringstep_nn::optim::Sgd;
+use serde::{Deserialize, Serialize};
+
+use crate::Job;
+use crate::checkpoint::{self, CheckpointError};
+use crate::clock::Clock;
+
+/// What a rank says while it trains.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
+pub enum Report {
+    /// So many steps are done; a few times a second.
+    Progress {
+        /// Steps since the beginning.
+        steps: usize,
+    },
+    /// An epoch is over.
+    Epoch(Epoch),
+}
+
+/// One rank's part of an epoch. Times and bytes are those of this epoch alone.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq)]
+pub struct Epoch {
+    /// From 0.
+    pub epoch: usize,
+    /// Images this rank trained on.
+    pub images: usize,
+    /// Sum of their losses, each as it was when the image was trained on.
+    pub loss_sum: f64,
+    /// How many were classified rightly then.
+    pub correct: usize,
+    /// Wall time.
+    pub seconds: f64,
+    /// Time in forward, backward and optimizer.
+    pub compute_seconds: f64,
+    /// Time in synchronising gradients.
+    pub comm_seconds: f64,
+    /// Bytes sent to synchronise gradients.
+    pub bytes_sent: u64,
+}
+
+/// What a rank has to show at the end.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
+pub struct Outcome {
+    /// Steps taken.
+    pub steps: usize,
+    /// Wall time of the training.
+    pub seconds: f64,
+    /// Median time of a step, the first left out.
+    pub seconds_per_step: f64,
+    /// Time in forward, backward and optimizer.
+    pub compute_seconds: f64,
+    /// Time in synchronising gradients.
+    pub comm_seconds: f64,
+    /// Bytes sent to synchronise gradients.
+    pub bytes_sent: u64,
+    /// Test images that this rank classified.
+    pub test_images: usize,
+    /// How many of them rightly.
+    pub test_correct: usize,
+    /// Of the weights as a safetensors file.
+    pub weights_sha256: String,
+}
+
+/// Why a rank stopped before the end.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// Another rank is gone, silent or out of step.
+    #[error(transparent)]
+    Collective(#[from] CollectiveError),
+    /// The initial weights do not fit.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// Training has run away.
+    #[error(
+        "rank {rank}: the loss is {loss} in step {step} of epoch {epoch}: training diverged, a smaller lr may help"
+    )]
+    Diverged {
+        /// The rank that saw it.
+        rank: usize,
+        /// From 0.
+        epoch: usize,
+        /// Within the epoch, from 0.
+        step: usize,
+        /// Not a number, or infinite.
+        loss: f64,
+    },
+}
+
+/// A batch for evaluation, where nothing depends on its size but speed.
+const EVALUATION_BATCH: usize = 100;
+/// How often a rank says how far it is.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+/// LeNet-5 takes 32x32, MNIST is 28x28.
+const PADDING: usize = 2;
+
+/// Trains on this rank's part of the data. Returns what it did, and the final weights as a safetensors file.
+pub fn run(
+    job: &Job,
+    init: Option<&Path>,
+    data: &Dataset,
+    group: &mut Group,
+    report: &mut dyn FnMut(Report),
+) -> Result<(Outcome, Vec<u8>), WorkerError> {
+    let shard = job.shard(group.rank(), data.train.len());
+    let total_steps = job.steps(data.train.len());
+    let loader = Loader::new(PADDING, mnist::NORMALISATION);
+    let mut batch = Batch::default();
+    let mut model = job.model.build(job.batch.max(EVALUATION_BATCH));
+    match init {
+        Some(path) => checkpoint::load(&mut model, path)?,
+        None => model.initialise(job.seed),
+    }
+    group.broadcast(model.values_mut())?;
+    let mut optimizer = Sgd::new(model.values_mut().len(), job.lr, job.momentum, job.weight_decay);
+    let mut strategy = job.sync.strategy();
+    group.barrier()?;
+
+    let setup_bytes = group.bytes_sent();
+    let mut clock = Clock::start();
+    let mut progress_due = Instant::now() + PROGRESS_INTERVAL;
+    let mut steps = 0;
+    for epoch in 0.. {
+        let mut record = EpochRecorder::new(epoch, &clock, group);
+        let order = shard.epoch(epoch);
+        for step in 0..shard.steps().min(total_steps - steps) {
+            loader.fill(&mut batch, &data.train, batch_of(&order, step, job.batch));
+            let score = clock.computing(|| {
+                let score = model.forward(&batch.images, &batch.labels);
+                model.backward(&batch.images, &batch.labels, 1.0 / shard.step_images(step) as f32);
+                score
+            });
+            if !score.loss.is_finite() {
+                return Err(WorkerError::Diverged { rank: group.rank(), epoch, step, loss: score.loss });
+            }
+            clock.communicating(|| strategy.synchronise(group, model.gradients_mut()))?;
+            clock.computing(|| {
+                let (values, gradients) = model.values_and_gradients();
+                optimizer.step(values, gradients);
+            });
+            record.add(batch.len(), score);
+            clock.end_step();
+            steps += 1;
+            if Instant::now() >= progress_due {
+                progress_due = Instant::now() + PROGRESS_INTERVAL;
+                report(Report::Progress { steps });
+            }
+        }
+        report(Report::Epoch(record.finish(&clock, group)));
+        if steps == total_steps {
+            break;
+        }
+    }
+
+    let (seconds, bytes_sent) = (clock.seconds(), group.bytes_sent() - setup_bytes);
+    let (test_images, test_correct) = evaluate(&mut model, &loader, &data.test, group);
+    let weights = checkpoint::to_bytes(&model);
+    let outcome = Outcome {
+        steps,
+        seconds,
+        seconds_per_step: clock.median_step(),
+        compute_seconds: clock.compute.as_secs_f64(),
+        comm_seconds: clock.communication.as_secs_f64(),
+        bytes_sent,
+        test_images,
+        test_correct,
+        weights_sha256: sha256(&weights),
+    };
+    Ok((outcome, weights))
+}
+
+/// Classifies this rank's part of the test images: how many there were, and how many it got right.
+fn evaluate(model: &mut Model, loader: &Loader, images: &Images, group: &Group) -> (usize, usize) {
+    let mine: Vec<usize> = (group.rank()..images.len()).step_by(group.world()).collect();
+    let mut batch = Batch::default();
+    let mut correct = 0;
+    for indices in mine.chunks(model.batch()) {
+        loader.fill(&mut batch, images, indices);
+        correct += model.forward(&batch.images, &batch.labels).correct;
+    }
+    (mine.len(), correct)
+}
+
+/// Adds an epoch up, from the readings at its beginning.
+struct EpochRecorder {
+    sums: Epoch,
+    compute: Duration,
+    communication: Duration,
+}
+
+impl EpochRecorder {
+    fn new(epoch: usize, clock: &Clock, group: &Group) -> Self {
+        let sums = Epoch { epoch, seconds: clock.seconds(), bytes_sent: group.bytes_sent(), ..Epoch::default() };
+        Self { sums, compute: clock.compute, communication: clock.communication }
+    }
+
+    fn add(&mut self, images: usize, score: ringstep_nn::Score) {
+        self.sums.images += images;
+        self.sums.loss_sum += score.loss;
+        self.sums.correct += score.correct;
+    }
+
+    fn finish(self, clock: &Clock, group: &Group) -> Epoch {
+        Epoch {
+            seconds: clock.seconds() - self.sums.seconds,
+            compute_seconds: (clock.compute - self.compute).as_secs_f64(),
+            comm_seconds: (clock.communication - self.communication).as_secs_f64(),
+            bytes_sent: group.bytes_sent() - self.sums.bytes_sent,
+            ..self.sums
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The curves that training follows: PyTorch's, and the same whatever the number of workers and the way they synchronise.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use ringstep_comm::transport::mem;
+use ringstep_comm::{Algorithm, Group};
+use ringstep_data::{Dataset, mnist};
+use ringstep_nn::Architecture;
+use ringstep_train::job::Length;
+use ringstep_train::summary::{Summary, sum_up};
+use ringstep_train::worker::{self, Report};
+use ringstep_train::{Job, Sync, checkpoint};
+use serde::Deserialize;
+
+const RING: Sync = Sync::AllReduce(Algorithm::Ring);
+
+#[derive(Deserialize)]
+struct Reference {
+    plain: Curve,
+    momentum: Curve,
+}
+
+#[derive(Deserialize)]
+struct Curve {
+    epoch_losses: Vec<f64>,
+    epoch_accuracies: Vec<f64>,
+    test_accuracy: f64,
+    sums: BTreeMap<String, f64>,
+    norms: BTreeMap<String, f64>,
+}
+
+fn reference() -> Reference {
+    serde_json::from_str(include_str!("reference/lenet5.json")).unwrap()
+}
+
+fn reference_weights() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reference/lenet5-init.safetensors")
+}
+
+fn course_job(sync: Sync, workers: usize, batch: usize, epochs: usize) -> Job {
+    Job {
+        model: Architecture::LeNet5,
+        sync,
+        workers,
+        batch,
+        length: Length::Epochs(epochs),
+        lr: 0.01,
+        momentum: 0.0,
+        weight_decay: 0.0,
+        seed: 0,
+        shuffle: false,
+    }
+}
+
+fn first_images(count: usize) -> Dataset {
+    let mut data = mnist::sample();
+    data.train.truncate(count);
+    data
+}
+
+/// Runs a job with its workers as threads. Also returns rank 0's final weights.
+fn train(job: &Job, init: Option<&Path>, data: &Dataset) -> (Summary, Vec<u8>) {
+    job.validate(data.train.len()).unwrap();
+    let ranks: Vec<_> = thread::scope(|scope| {
+        let ranks: Vec<_> = mem::mesh(job.workers)
+            .into_iter()
+            .map(|transport| {
+                scope.spawn(move || {
+                    let mut epochs = Vec::new();
+                    let mut keep = |report| {
+                        if let Report::Epoch(epoch) = report {
+                            epochs.push(epoch);
+                        }
+                    };
+                    let (outcome, weights) =
+                        worker::run(job, init, data, &mut Group::new(transport), &mut keep).unwrap();
+                    (epochs, outcome, weights)
+                })
+            })
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    });
+    let weights = ranks[0].2.clone();
+    let ranks: Vec<_> = ranks.into_iter().map(|(epochs, outcome, _)| (epochs, outcome)).collect();
+    (sum_up(job, &ranks).unwrap(), weights)
+}
+
+fn assert_close(what: &str, ours: &[f64], theirs: &[f64], tolerance: f64) {
+    assert_eq!(ours.len(), theirs.len());
+    for (at, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
+        assert!((ours - theirs).abs() <= tolerance * theirs.abs(), "{what} {at}: {ours} is not {theirs}");
+    }
+}
+
+fn assert_follows(job: &Job, curve: &Curve) {
+    let (summary, weights) = train(job, Some(&reference_weights()), &first_images(100));
+    assert_close("loss of epoch", &summary.epoch_losses, &curve.epoch_losses, 1e-4);
+    // An image on the border between two classes may fall to either side.
+    for (ours, theirs) in summary.epoch_accuracies.iter().zip(&curve.epoch_accuracies) {
+        assert!((ours - theirs).abs() < 0.0101, "accuracy {ours} is not {theirs}");
+    }
+    assert!((summary.test_accuracy - curve.test_accuracy).abs() < 0.0021, "{}", summary.test_accuracy);
+
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), weights).unwrap();
+    let mut model = job.model.build(1);
+    checkpoint::load(&mut model, file.path()).unwrap();
+    for parameter in model.parameters() {
+        let values = model.export(parameter);
+        let norm = values.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>().sqrt();
+        let sum: f64 = values.iter().map(|&value| f64::from(value)).sum();
+        let (their_norm, their_sum) = (curve.norms[&parameter.name], curve.sums[&parameter.name]);
+        assert!((norm - their_norm).abs() < 1e-4 * their_norm, "{}: norm {norm} is not {their_norm}", parameter.name);
+        assert!((sum - their_sum).abs() < 1e-3 * their_norm, "{}: sum {sum} is not {their_sum}", parameter.name);
+    }
+}
+
+#[test]
+fn one_worker_follows_pytorch() {
+    assert_follows(&course_job(Sync::Single, 1, 20, 100), &reference().plain);
+}
+
+#[test]
+fn four_workers_over_rank_0_follow_pytorch() {
+    assert_follows(&course_job(Sync::GatherScatter, 4, 5, 100), &reference().plain);
+}
+
+#[test]
+fn four_workers_on_a_ring_follow_pytorch() {
+    assert_follows(&course_job(RING, 4, 5, 100), &reference().plain);
+}
+
+/// 100 images in batches of 16 leave 4 for the last step of an epoch, one for each of the four workers.
+#[test]
+fn momentum_weight_decay_and_a_short_last_batch_follow_pytorch() {
+    for (sync, workers, batch) in [(Sync::Single, 1, 16), (RING, 4, 4), (Sync::GatherScatter, 2, 8)] {
+        let job = Job { lr: 0.02, momentum: 0.9, weight_decay: 0.01, ..course_job(sync, workers, batch, 10) };
+        assert_follows(&job, &reference().momentum);
+    }
+}
+
+/// Uneven shards, and a last step in which some ranks have nothing left.
+#[test]
+fn p_workers_of_b_equal_one_worker_of_p_times_b() {
+    for (images, workers, batch) in [(101, 3, 11), (50, 4, 6), (21, 5, 2), (7, 7, 1), (61, 6, 10)] {
+        let data = first_images(images);
+        let job = |sync, workers, batch| Job { shuffle: true, ..course_job(sync, workers, batch, 5) };
+        let (alone, _) = train(&job(Sync::Single, 1, workers * batch), None, &data);
+        for sync in [RING, Sync::GatherScatter] {
+            let (together, _) = train(&job(sync, workers, batch), None, &data);
+            assert_close("loss of epoch", &together.epoch_losses, &alone.epoch_losses, 1e-5);
+            assert_eq!(together.steps, alone.steps);
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bits_and_another_seed_does_not() {
+    let data = first_images(60);
+    let run = |seed, shuffle| {
+        let job = Job { seed, shuffle, ..course_job(RING, 3, 5, 3) };
+        train(&job, None, &data).0.weights_sha256
+    };
+    assert_eq!(run(1, true), run(1, true));
+    assert_ne!(run(1, true), run(2, true));
+    assert_ne!(run(1, true), run(1, false));
+}
+
+#[test]
+fn steps_end_a_job_in_the_middle_of_an_epoch() {
+    let job = Job { length: Length::Steps(7), ..course_job(RING, 4, 5, 0) };
+    let (summary, _) = train(&job, None, &first_images(100));
+    assert_eq!((summary.steps, summary.epochs), (7, 2));
+    assert!(summary.epoch_losses.iter().all(|loss| loss.is_finite()));
+}
+
+/// LeNet-5 has 61,706 parameters of four bytes.
+#[test]
+fn the_busiest_rank_sends_what_the_formulas_say() {
+    let bytes = |sync, workers| {
+        let job = Job { length: Length::Steps(3), ..course_job(sync, workers, 5, 0) };
+        train(&job, None, &first_images(100)).0.bytes_sent
+    };
+    assert_eq!(bytes(Sync::Single, 1), 0);
+    assert_eq!(bytes(Sync::GatherScatter, 4), 3 * 3 * 61_706 * 4); // rank 0: p-1 slices a step
+    assert_eq!(bytes(RING, 2), 3 * 61_706 * 4); // 2(p-1)/p = 1 slice a step
+    // The slice does not divide by four: two chunks have one element more than the other two.
+    assert_eq!(bytes(RING, 4), 3 * 4 * (2 * 61_706 - 2 * 15_426));
+}
+
+#[test]
+fn a_learning_rate_far_too_large_is_told_as_such() {
+    let job = Job { lr: 1e30, ..course_job(Sync::Single, 1, 20, 5) };
+    let data = first_images(100);
+    let error = worker::run(&job, None, &data, &mut Group::new(mem::mesh(1).pop().unwrap()), &mut |_| ()).unwrap_err();
+    assert!(error.to_string().starts_with("rank 0: the loss is "), "{error}");
+    assert!(error.to_string().ends_with("training diverged, a smaller lr may help"), "{error}");
+}
