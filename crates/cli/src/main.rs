@@ -1,2 +1,57 @@
-//! x
-fn main() {}
+//! The program `ringstep`.
+//!
+//! | look for | in |
+//! | --- | --- |
+//! | the words of the command line | [`args`] |
+//! | flags and experiment files, and the jobs they mean | [`settings`] |
+//! | starting workers, watching them, ending them | [`launch`] |
+//! | what a person sees while it runs and afterwards | [`show`], [`report`] |
+//! | what a run leaves behind | [`run_dir`] |
+//! | data sets on this machine | [`datasets`] |
+
+mod args;
+mod datasets;
+mod launch;
+mod names;
+mod report;
+mod run_dir;
+mod settings;
+mod show;
+mod train;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command, DataCommand};
+use crate::launch::Interrupted;
+use crate::settings::Mode;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let missing = error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+            if error.use_stderr() && !missing {
+                eprintln!("{}", args::one_line(&error));
+            } else {
+                let _ = error.print();
+            }
+            return ExitCode::from(error.exit_code() as u8);
+        }
+    };
+    let result = match cli.command {
+        Command::Compare(args) => train::run(Mode::Compare, args),
+        Command::Train(args) => train::run(Mode::Train, args),
+        Command::Data(DataCommand::Get(args)) => datasets::get(&args),
+        Command::Data(DataCommand::List) => datasets::list(),
+        Command::Worker => return launch::worker::main(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(error.downcast_ref::<Interrupted>().map_or(1, Interrupted::exit_code))
+        }
+    }
+}

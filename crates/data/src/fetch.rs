@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::{DataError, file, mnist};
+use crate::{DataError, file};
 
 /// A data set that can be downloaded.
 #[derive(Debug, PartialEq, Eq)]
@@ -97,15 +97,18 @@ pub fn get(source: &Source, origin: &Origin, folder: &Path, progress: &mut Progr
             ),
             Origin::Mirrors => (gzipped(piece), from_mirrors(source, piece, progress)?),
         };
-        let path = folder.join(name);
+        // Whatever was there is damaged, packed or not; the one that is not replaced must not hide the right one.
+        let other = if name == piece.name { gzipped(piece) } else { piece.name.to_owned() };
+        let path = folder.join(&name);
         file::write_whole(&path, &bytes).map_err(DataError::io(&path))?;
+        let _ = fs::remove_file(folder.join(other));
     }
     Ok(())
 }
 
 /// Checks one file of a folder against its checksum.
 pub fn verify(folder: &Path, piece: &Piece) -> Result<(), DataError> {
-    let path = mnist::find(folder, piece.name)?;
+    let path = file::find(folder, piece.name)?;
     let bytes = fs::read(&path).map_err(DataError::io(&path))?;
     check(&bytes, piece).map_err(|problem| DataError::malformed(&path, problem))
 }
@@ -128,7 +131,7 @@ fn copy(from: &Path, piece: &Piece) -> Result<(String, Vec<u8>), DataError> {
     if !from.is_dir() {
         return Err(DataError::NoFolder(from.to_owned()));
     }
-    let path = mnist::find(from, piece.name)?;
+    let path = file::find(from, piece.name)?;
     let bytes = fs::read(&path).map_err(DataError::io(&path))?;
     check(&bytes, piece).map_err(|problem| DataError::malformed(&path, problem))?;
     let name = path.file_name().expect("found by its name").to_string_lossy().into_owned();

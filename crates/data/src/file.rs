@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 use sha2::{Digest, Sha256};
+
+use crate::DataError;
 
 /// Writes beside the target and renames, so that nobody ever sees half a file.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -18,6 +20,15 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
         let _ = fs::remove_file(&partial);
     }
     written
+}
+
+/// The path of a file that may be there as `name.gz` or as `name`.
+pub(crate) fn find(folder: &Path, name: &'static str) -> Result<PathBuf, DataError> {
+    [format!("{name}.gz"), name.to_owned()]
+        .into_iter()
+        .map(|name| folder.join(name))
+        .find(|path| path.is_file())
+        .ok_or_else(|| DataError::NoFile { folder: folder.to_owned(), file: name })
 }
 
 /// Unpacks what is gzipped and leaves alone what is not.

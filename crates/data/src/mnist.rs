@@ -39,7 +39,7 @@ pub fn load(folder: &Path) -> Result<Dataset, DataError> {
         return Err(DataError::NoFolder(folder.to_owned()));
     }
     let split = |images, labels| {
-        let (images, labels) = (find(folder, images)?, find(folder, labels)?);
+        let (images, labels) = (file::find(folder, images)?, file::find(folder, labels)?);
         let read = |path: &Path| fs::read(path).map_err(DataError::io(path));
         pair(&images, read(&images)?, &labels, read(&labels)?)
     };
@@ -47,15 +47,6 @@ pub fn load(folder: &Path) -> Result<Dataset, DataError> {
         train: split("train-images-idx3-ubyte", "train-labels-idx1-ubyte")?,
         test: split("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")?,
     })
-}
-
-/// The path of a file that may be there as `name.gz` or as `name`.
-pub(crate) fn find(folder: &Path, name: &'static str) -> Result<std::path::PathBuf, DataError> {
-    [format!("{name}.gz"), name.to_owned()]
-        .into_iter()
-        .map(|name| folder.join(name))
-        .find(|path| path.is_file())
-        .ok_or_else(|| DataError::NoFile { folder: folder.to_owned(), file: name })
 }
 
 /// Parses an images file and its labels file, and checks that they belong together.

@@ -7,7 +7,7 @@ pub fn tanh(x: f32) -> f32 {
     let x = x.clamp(-7.905_311, 7.905_311);
     let x2 = x * x;
     let numerator =
-        [-2.760_768_5e-16, 2.000_187_9e-13, -8.604_672e-11, 5.122_297e-8, 1.485_722_4e-5, 6.372_619e-4, 4.893_524_6e-3];
+        [-2.760_768_5e-16, 2.000_188e-13, -8.604_672e-11, 5.122_297e-8, 1.485_722_4e-5, 6.372_619e-4, 4.893_524_6e-3];
     let denominator = [1.198_258_4e-6, 1.185_347_1e-4, 2.268_434_6e-3, 4.893_525e-3];
     let horner = |sum: f32, coefficient: &f32| sum * x2 + coefficient;
     x * numerator.iter().fold(0.0, horner) / denominator.iter().fold(0.0, horner)

@@ -148,13 +148,13 @@ mod check {
             values[at] += by;
             values
         };
-        for at in 0..parameters.len() {
+        for (at, &gradient) in gradients.iter().enumerate() {
             let mut side = |by| loss(&shifted(&parameters, at, by), &input);
-            compare("parameter", at, gradients[at], (side(h) - side(-h)) / (2.0 * f64::from(h)));
+            compare("parameter", at, gradient, (side(h) - side(-h)) / (2.0 * f64::from(h)));
         }
-        for at in 0..input.len() {
+        for (at, &gradient) in input_gradient.iter().enumerate() {
             let mut side = |by| loss(&parameters, &shifted(&input, at, by));
-            compare("input", at, input_gradient[at], (side(h) - side(-h)) / (2.0 * f64::from(h)));
+            compare("input", at, gradient, (side(h) - side(-h)) / (2.0 * f64::from(h)));
         }
     }
 }

@@ -1,0 +1,86 @@
+//! The words of the command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::settings::Settings;
+
+/// Data-parallel training on CPUs: run every way of synchronising workers on the same job, and see what each costs.
+#[derive(Parser)]
+#[command(name = "ringstep", version, max_term_width = 110)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Train one job under several ways of synchronising, and report.
+    ///
+    /// Without any options: LeNet-5 on the first 100 images of MNIST, on four worker processes, once for each way.
+    #[command(allow_negative_numbers = true)]
+    Compare(RunArgs),
+    /// Train one job.
+    #[command(allow_negative_numbers = true)]
+    Train(RunArgs),
+    /// Data sets: what is on this machine, and getting more.
+    #[command(subcommand)]
+    Data(DataCommand),
+    /// One worker process; started by `compare` and `train`.
+    #[command(hide = true)]
+    Worker,
+}
+
+#[derive(Args)]
+pub struct RunArgs {
+    /// An experiment: any of the options below, without their dashes, as TOML. Options given here go before it.
+    #[arg(value_name = "FILE.toml")]
+    pub file: Option<PathBuf>,
+    #[command(flatten)]
+    pub settings: Settings,
+    /// Folder for what the run leaves behind [default: the next free runs/compare-N or runs/train-N]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print the summary as JSON on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
+    /// Print each rank's loss and accuracy after each epoch.
+    #[arg(short, long)]
+    pub verbose: bool,
+}
+
+#[derive(Subcommand)]
+pub enum DataCommand {
+    /// Download a data set and verify it.
+    Get(GetArgs),
+    /// Show which data sets are on this machine.
+    List,
+}
+
+#[derive(Args)]
+pub struct GetArgs {
+    /// mnist
+    pub dataset: String,
+    /// Take the files from this web folder or folder instead of the mirrors.
+    #[arg(long, value_name = "URL|DIR")]
+    pub from: Option<String>,
+    /// Put them here [default: ~/.cache/ringstep/DATASET, where `train` looks]
+    #[arg(long, value_name = "DIR")]
+    pub to: Option<PathBuf>,
+}
+
+/// Clap's error with its tip, in one line.
+pub fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let parts: Vec<&str> = text
+        .lines()
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"))
+        .map(|line| line.trim().trim_start_matches("tip: "))
+        .filter(|line| !line.is_empty())
+        .collect();
+    match parts.as_slice() {
+        [first, rest @ ..] if !rest.is_empty() => format!("{first} ({})", rest.join(" ")),
+        _ => format!("{}; see --help", parts.concat()),
+    }
+}

@@ -1,0 +1,85 @@
+//! Workers as processes of this program, which meet over TCP on the loopback interface.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::Ipv4Addr;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use anyhow::{Context, Result};
+use ringstep_comm::rendezvous::{Meeting, Token};
+use ringstep_comm::transport::DEFAULT_TIMEOUT;
+
+use super::protocol::Start;
+use super::{Crew, Event, Run};
+
+/// Child processes, each with the pipe whose end tells it that the launcher is gone.
+pub(super) struct Processes(Vec<(Child, ChildStdin)>);
+
+/// Starts all workers and begins to listen to them.
+pub(super) fn start(run: &Run<'_>, world: usize) -> Result<(Processes, Receiver<Event>)> {
+    let mut token = Token::default();
+    getrandom::fill(&mut token).context("no randomness for the job's token")?;
+    let meeting = Meeting::open(Ipv4Addr::LOCALHOST.into(), token)?;
+    let address = meeting.address();
+    // If somebody never comes, the others notice and say so.
+    thread::spawn(move || meeting.host(world, DEFAULT_TIMEOUT));
+
+    let program = std::env::current_exe().context("cannot find this program to start workers")?;
+    let (sender, events) = channel();
+    let mut crew = Processes(Vec::new());
+    for rank in 0..world {
+        let mut child = Command::new(&program)
+            .arg("worker")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start the process of rank {rank}"))?;
+        let mut orders = child.stdin.take().expect("it is piped");
+        let reports = child.stdout.take().expect("it is piped");
+        let start =
+            Start { settings: run.settings.clone(), model_file: run.model_file.clone(), rank, meeting: address, token };
+        // A worker that is gone already is noticed by the end of its reports.
+        let _ = orders.write_all(format!("{}\n", serde_json::to_string(&start)?).as_bytes());
+        crew.0.push((child, orders));
+        let sender = sender.clone();
+        thread::spawn(move || listen(rank, reports, &sender));
+    }
+    Ok((crew, events))
+}
+
+/// Passes a worker's messages on until there are no more.
+fn listen(rank: usize, reports: ChildStdout, events: &Sender<Event>) {
+    let messages =
+        BufReader::new(reports).lines().map_while(Result::ok).map_while(|line| serde_json::from_str(&line).ok());
+    for message in messages {
+        if events.send(Event::Said(rank, message)).is_err() {
+            return;
+        }
+    }
+    let _ = events.send(Event::Gone(rank));
+}
+
+impl Crew for Processes {
+    fn obituary(&mut self, rank: usize) -> String {
+        match self.0[rank].0.wait() {
+            Ok(status) => match (status.signal(), status.code()) {
+                (Some(signal), _) => format!("died: killed by signal {signal}"),
+                (None, code) => format!("died: exited with code {}", code.unwrap_or(0)),
+            },
+            Err(error) => format!("died: {error}"),
+        }
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for (child, _) in &mut self.0 {
+            let _ = child.kill();
+        }
+        for (child, _) in &mut self.0 {
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What a run leaves behind: `runs/NAME/` with config.toml, metrics.jsonl, summary.json, report.html and the weights.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use ringstep_data::file;
+use ringstep_train::worker::Epoch;
+use serde::Serialize;
+
+/// The folder of a run.
+pub struct RunDir {
+    path: PathBuf,
+    metrics: File,
+}
+
+/// One line of metrics.jsonl: one rank's part of an epoch of one row.
+#[derive(Serialize)]
+struct Metric<'a> {
+    sync: &'a str,
+    rank: usize,
+    epoch: usize,
+    images: usize,
+    loss: Option<f64>,
+    accuracy: Option<f64>,
+    seconds: f64,
+    compute_seconds: f64,
+    comm_seconds: f64,
+    bytes_sent: u64,
+}
+
+impl RunDir {
+    /// Makes the folder: the given one, or the next free `runs/COMMAND-N`. What an earlier run has left in it goes.
+    pub fn create(given: Option<PathBuf>, command: &str) -> Result<Self> {
+        let path = match given {
+            Some(path) => {
+                fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
+                path
+            }
+            None => next_free(Path::new("runs"), command)?,
+        };
+        for name in ["config.toml", "summary.json", "report.html", "model.safetensors"] {
+            match fs::remove_file(path.join(name)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    bail!("{}: {error}", path.join(name).display())
+                }
+                _ => {}
+            }
+        }
+        let metrics = path.join("metrics.jsonl");
+        let metrics = File::create(&metrics).with_context(|| metrics.display().to_string())?;
+        Ok(Self { path, metrics })
+    }
+
+    /// Where a file of this run goes.
+    pub fn file(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Where the weights of a row go: each row of a comparison has a folder of its own.
+    pub fn model_file(&self, row: Option<&str>) -> Result<PathBuf> {
+        let folder = row.map_or_else(|| self.path.clone(), |row| self.path.join(row));
+        fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        Ok(folder.join("model.safetensors"))
+    }
+
+    /// Writes a file of this run, whole.
+    pub fn write(&self, name: &str, content: &str) -> Result<()> {
+        let path = self.file(name);
+        file::write_whole(&path, content.as_bytes()).with_context(|| path.display().to_string())
+    }
+
+    /// Adds a line to metrics.jsonl.
+    pub fn record(&mut self, sync: &str, rank: usize, epoch: &Epoch) -> Result<()> {
+        let per_image = |sum: f64| (epoch.images > 0).then(|| sum / epoch.images as f64);
+        let metric = Metric {
+            sync,
+            rank,
+            epoch: epoch.epoch,
+            images: epoch.images,
+            loss: per_image(epoch.loss_sum),
+            accuracy: per_image(epoch.correct as f64),
+            seconds: epoch.seconds,
+            compute_seconds: epoch.compute_seconds,
+            comm_seconds: epoch.comm_seconds,
+            bytes_sent: epoch.bytes_sent,
+        };
+        writeln!(self.metrics, "{}", serde_json::to_string(&metric)?)
+            .with_context(|| self.file("metrics.jsonl").display().to_string())
+    }
+}
+
+fn next_free(parent: &Path, command: &str) -> Result<PathBuf> {
+    fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
+    for number in 1.. {
+        let path = parent.join(format!("{command}-{number}"));
+        match fs::create_dir(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| path.clone()).with_context(|| path.display().to_string()),
+        }
+    }
+    unreachable!("there is always another number")
+}

@@ -1,0 +1,287 @@
+//! What a user asks for, by flags and by an experiment file, and the jobs that this means.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use ringstep_comm::Algorithm;
+use ringstep_data::mnist;
+use ringstep_nn::Architecture;
+use ringstep_train::job::Length;
+use ringstep_train::{Job, Sync};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::datasets::{self, DatasetName};
+use crate::names::lookup;
+
+/// Everything that can be said about a job, by flag or in a file. What is not said is decided by
+/// [`Settings::complete`].
+#[derive(Debug, Clone, Default, PartialEq, clap::Args, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Settings {
+    /// The network: lenet5 [default: lenet5]
+    #[arg(long)]
+    pub model: Option<String>,
+    /// The images: mnist. Given without --samples: all of them [default: the first 100 of mnist]
+    #[arg(long)]
+    pub dataset: Option<String>,
+    /// Folder with the data set's files, gzipped or unpacked [default: where `ringstep data get` puts them]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Train on the first N images only; up to 2,000 are built in, with 1,000 test images.
+    #[arg(long, value_name = "N")]
+    pub samples: Option<usize>,
+    /// How workers stay in step: single, gather-scatter, all-reduce; for compare a list [default: all-reduce; for
+    /// compare all of them]
+    #[arg(long, value_name = "WAY", value_delimiter = ',')]
+    #[serde(deserialize_with = "one_or_many")]
+    pub sync: Vec<String>,
+    /// How an all-reduce goes about it: ring, gather-scatter [default: ring]
+    #[arg(long)]
+    pub algorithm: Option<String>,
+    /// Number of workers [default: 4; for single 1]
+    #[arg(long, value_name = "N")]
+    pub workers: Option<usize>,
+    /// Images a worker and step [default: 5; for single 20. In compare, single takes the images of all workers]
+    #[arg(long, value_name = "N")]
+    pub batch: Option<usize>,
+    /// Times to train on all images [default: 100]
+    #[arg(long, value_name = "N", conflicts_with = "steps")]
+    pub epochs: Option<usize>,
+    /// Steps to train, instead of epochs
+    #[arg(long, value_name = "N")]
+    pub steps: Option<usize>,
+    /// Learning rate of SGD [default: 0.01]
+    #[arg(long)]
+    pub lr: Option<f32>,
+    /// Momentum of SGD [default: 0]
+    #[arg(long)]
+    pub momentum: Option<f32>,
+    /// Weight decay of SGD [default: 0]
+    #[arg(long)]
+    pub weight_decay: Option<f32>,
+    /// Decides the initial weights and the shuffling [default: 0]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Take the images in a new order in each epoch [default: false]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub shuffle: Option<bool>,
+    /// Start from these weights instead of random ones (PyTorch's names and layouts)
+    #[arg(long, value_name = "FILE.safetensors")]
+    pub init: Option<PathBuf>,
+    /// Workers are processes that talk over TCP, or threads that talk in memory [default: processes]
+    #[arg(long, value_name = "processes|threads")]
+    pub launch: Option<String>,
+}
+
+fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum OneOrMany {
+        One(String),
+        Many(Vec<String>),
+    }
+    Ok(match OneOrMany::deserialize(deserializer)? {
+        OneOrMany::One(name) => vec![name],
+        OneOrMany::Many(names) => names,
+    })
+}
+
+/// Which of the two commands asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Several rows.
+    Compare,
+    /// One.
+    Train,
+}
+
+impl Mode {
+    /// The command's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Compare => "compare",
+            Self::Train => "train",
+        }
+    }
+}
+
+/// How workers are started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Launch {
+    /// As processes.
+    Processes,
+    /// As threads of this process.
+    Threads,
+}
+
+impl Launch {
+    const ALL: [Self; 2] = [Self::Processes, Self::Threads];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Processes => "processes",
+            Self::Threads => "threads",
+        }
+    }
+}
+
+/// The course's job: 100 images, four workers, five images a worker and step.
+mod course {
+    pub const SAMPLES: usize = 100;
+    pub const WORKERS: usize = 4;
+    pub const BATCH: usize = 5;
+    pub const EPOCHS: usize = 100;
+    pub const LR: f32 = 0.01;
+}
+
+impl Settings {
+    /// Reads an experiment file.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        toml::from_str(&text).map_err(|error| {
+            // The first line of toml's own message only says that there is an error.
+            let line = 1 + error.span().map_or(0, |span| text[..span.start].matches('\n').count());
+            anyhow::anyhow!("{}, line {line}: {}", path.display(), error.message().replace('\n', " "))
+        })
+    }
+
+    /// These settings where they say something, and `base` where they do not.
+    pub fn over(self, base: Self) -> Self {
+        let own_length = self.epochs.is_some() || self.steps.is_some();
+        let (epochs, steps) = if own_length { (self.epochs, self.steps) } else { (base.epochs, base.steps) };
+        Self {
+            model: self.model.or(base.model),
+            dataset: self.dataset.or(base.dataset),
+            data: self.data.or(base.data),
+            samples: self.samples.or(base.samples),
+            sync: if self.sync.is_empty() { base.sync } else { self.sync },
+            algorithm: self.algorithm.or(base.algorithm),
+            workers: self.workers.or(base.workers),
+            batch: self.batch.or(base.batch),
+            epochs,
+            steps,
+            lr: self.lr.or(base.lr),
+            momentum: self.momentum.or(base.momentum),
+            weight_decay: self.weight_decay.or(base.weight_decay),
+            seed: self.seed.or(base.seed),
+            shuffle: self.shuffle.or(base.shuffle),
+            init: self.init.or(base.init),
+            launch: self.launch.or(base.launch),
+        }
+    }
+
+    /// Decides whatever was left open.
+    pub fn complete(mut self, mode: Mode) -> Result<Self> {
+        ensure!(self.epochs.is_none() || self.steps.is_none(), "epochs and steps are both given: which of them?");
+        if self.sync.is_empty() {
+            self.sync = match mode {
+                Mode::Compare => Sync::ALL.iter().map(|sync| sync.name().to_owned()).collect(),
+                Mode::Train => vec![Sync::AllReduce(Algorithm::Ring).name().to_owned()],
+            };
+        }
+        if mode == Mode::Train && self.sync.len() > 1 {
+            bail!("train runs one way of synchronising, not {}: choose with --sync, or use compare", self.sync.len());
+        }
+        let single = mode == Mode::Train && self.sync[0] == Sync::Single.name();
+        if let (true, Some(workers @ 2..)) = (single, self.workers) {
+            let batch = workers * self.batch.unwrap_or(course::BATCH);
+            bail!("single has one worker, not {workers}: the same job is --sync single --workers 1 --batch {batch}");
+        }
+        if self.dataset.is_none() && self.data.is_none() {
+            self.samples.get_or_insert(course::SAMPLES);
+        }
+        let dataset = self.dataset.get_or_insert_with(|| DatasetName::Mnist.name().to_owned());
+        let DatasetName::Mnist = lookup("dataset", dataset, &DatasetName::ALL, DatasetName::name)?;
+        if self.data.is_none() && self.samples.is_none_or(|samples| samples > mnist::SAMPLE_TRAIN) {
+            self.data = Some(datasets::downloaded()?);
+        }
+        self.model.get_or_insert_with(|| Architecture::LeNet5.name().to_owned());
+        self.algorithm.get_or_insert_with(|| Algorithm::Ring.name().to_owned());
+        self.workers.get_or_insert(if single { 1 } else { course::WORKERS });
+        self.batch.get_or_insert(if single { course::WORKERS * course::BATCH } else { course::BATCH });
+        if self.steps.is_none() {
+            self.epochs.get_or_insert(course::EPOCHS);
+        }
+        self.lr.get_or_insert(course::LR);
+        self.momentum.get_or_insert(0.0);
+        self.weight_decay.get_or_insert(0.0);
+        self.seed.get_or_insert(0);
+        self.shuffle.get_or_insert(false);
+        self.launch.get_or_insert_with(|| Launch::Processes.name().to_owned());
+        Ok(self)
+    }
+
+    /// One row for each way of synchronising. All rows do the same job: `single` takes in a step what all workers of
+    /// the others take together.
+    pub fn rows(&self) -> Vec<Self> {
+        let row = |way: &String| {
+            let mut row = Self { sync: vec![way.clone()], ..self.clone() };
+            if way == Sync::Single.name() {
+                row.batch = row.batch.zip(row.workers).map(|(batch, workers)| batch.saturating_mul(workers));
+                row.workers = row.workers.map(|workers| workers.min(1));
+            }
+            row
+        };
+        self.sync.iter().map(row).collect()
+    }
+
+    /// The job of a completed row.
+    pub fn job(&self) -> Result<Job> {
+        const COMPLETE: &str = "the row is complete";
+        let model = self.model.as_deref().expect(COMPLETE);
+        let algorithm = self.algorithm.as_deref().expect(COMPLETE);
+        let algorithm = lookup("algorithm", algorithm, &Algorithm::ALL, Algorithm::name)?;
+        let sync = match lookup("way to synchronise", &self.sync[0], &Sync::ALL, Sync::name)? {
+            Sync::AllReduce(_) => Sync::AllReduce(algorithm),
+            other => other,
+        };
+        Ok(Job {
+            model: lookup("model", model, &Architecture::ALL, Architecture::name)?,
+            sync,
+            workers: self.workers.expect(COMPLETE),
+            batch: self.batch.expect(COMPLETE),
+            length: self.steps.map_or_else(|| Length::Epochs(self.epochs.expect(COMPLETE)), Length::Steps),
+            lr: self.lr.expect(COMPLETE),
+            momentum: self.momentum.expect(COMPLETE),
+            weight_decay: self.weight_decay.expect(COMPLETE),
+            seed: self.seed.expect(COMPLETE),
+            shuffle: self.shuffle.expect(COMPLETE),
+        })
+    }
+
+    /// How the workers of a completed row are started.
+    pub fn launch(&self) -> Result<Launch> {
+        lookup("way to launch", self.launch.as_deref().unwrap_or_default(), &Launch::ALL, Launch::name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_word_it_is_the_courses_job() {
+        let rows = Settings::default().complete(Mode::Compare).unwrap().rows();
+        let jobs: Vec<Job> = rows.iter().map(|row| row.job().unwrap()).collect();
+        let shapes: Vec<_> = jobs.iter().map(|job| (job.sync.name(), job.workers, job.batch)).collect();
+        assert_eq!(shapes, [("single", 1, 20), ("gather-scatter", 4, 5), ("all-reduce", 4, 5)]);
+        assert!(rows.iter().all(|row| row.samples == Some(100) && row.data.is_none()));
+    }
+
+    #[test]
+    fn what_is_written_is_what_is_read() {
+        let settings = Settings::default().complete(Mode::Compare).unwrap();
+        assert_eq!(toml::from_str::<Settings>(&toml::to_string(&settings).unwrap()).unwrap(), settings);
+    }
+
+    #[test]
+    fn flags_go_before_the_file() {
+        let file: Settings = toml::from_str("sync = \"single\"\nepochs = 3\nlr = 0.5\nweight-decay = 0.1").unwrap();
+        let flags = Settings { steps: Some(7), lr: Some(0.25), ..Settings::default() };
+        let merged = flags.over(file);
+        assert_eq!((merged.epochs, merged.steps), (None, Some(7)));
+        assert_eq!((merged.lr, merged.weight_decay), (Some(0.25), Some(0.1)));
+        assert_eq!(merged.sync, ["single"]);
+    }
+}

@@ -1,0 +1,117 @@
+//! Ctrl-C, a worker that dies, a launcher that is killed: all processes end, and nobody is left behind.
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::Place;
+
+/// A job of four processes that would go on for hours.
+struct Job {
+    _place: Place,
+    launcher: Child,
+    workers: Vec<u32>,
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+fn signal(name: &str, process: u32) {
+    assert!(Command::new("kill").args([format!("-{name}"), process.to_string()]).status().unwrap().success());
+}
+
+/// Neither running nor waiting to be collected.
+fn is_gone(process: u32) -> bool {
+    !Path::new(&format!("/proc/{process}")).exists()
+}
+
+impl Job {
+    /// Starts the job and waits until its workers are training.
+    fn start() -> Self {
+        let place = Place::new();
+        let launcher = place
+            .command("train --epochs 1000000 --out run")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let metrics = place.path("run/metrics.jsonl");
+        wait_until("training begins", || metrics.metadata().is_ok_and(|metadata| metadata.len() > 1000));
+        let process = launcher.id();
+        let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap();
+        let workers: Vec<u32> = children.split_whitespace().map(|id| id.parse().unwrap()).collect();
+        assert_eq!(workers.len(), 4);
+        Self { _place: place, launcher, workers }
+    }
+
+    /// Waits for the end, and checks that it took everyone along.
+    fn end(self) -> Output {
+        let output = self.launcher.wait_with_output().unwrap();
+        for worker in self.workers {
+            wait_until("a worker ends", || is_gone(worker));
+        }
+        output
+    }
+}
+
+fn errors(output: &Output) -> String {
+    let text = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    text
+}
+
+#[test]
+fn ctrl_c_ends_all() {
+    let job = Job::start();
+    // A terminal sends it to the whole group.
+    for &worker in &job.workers {
+        signal("INT", worker);
+    }
+    signal("INT", job.launcher.id());
+    let output = job.end();
+    assert_eq!(output.status.code(), Some(130));
+    assert_eq!(errors(&output), "error: interrupted by signal 2; all workers are ended\n");
+}
+
+#[test]
+fn a_polite_request_to_end_ends_all() {
+    let job = Job::start();
+    signal("TERM", job.launcher.id());
+    let output = job.end();
+    assert_eq!(output.status.code(), Some(143));
+}
+
+#[test]
+fn a_worker_that_dies_ends_all_and_is_named() {
+    let job = Job::start();
+    // Started in the order of their ranks.
+    signal("KILL", job.workers[2]);
+    let output = job.end();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(errors(&output), "error: rank 2 died: killed by signal 9\n");
+}
+
+#[test]
+fn workers_do_not_outlive_their_launcher() {
+    let job = Job::start();
+    signal("KILL", job.launcher.id());
+    job.end();
+}
+
+#[test]
+fn training_that_diverges_ends_all_and_says_so() {
+    let place = Place::new();
+    for launch in ["processes", "threads"] {
+        let error = place.refused(&format!("train --lr 1e20 --launch {launch}"));
+        assert!(error.contains("the loss is") && error.contains("diverged"), "{error}");
+        assert!(error.starts_with("rank "), "{error}");
+    }
+}

@@ -1,0 +1,187 @@
+//! Everything that is refused, and in which words.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use super::{Place, reference};
+
+#[test]
+fn unknown_names_get_the_known_and_the_nearest() {
+    let place = Place::new();
+    assert_eq!(
+        place.refused("train --sync allreduce"),
+        "unknown way to synchronise 'allreduce': known are single, gather-scatter, all-reduce; nearest is 'all-reduce'"
+    );
+    assert_eq!(place.refused("train --model lenet"), "unknown model 'lenet': known are lenet5; nearest is 'lenet5'");
+    assert_eq!(
+        place.refused("compare --dataset mnits"),
+        "unknown dataset 'mnits': known are mnist; nearest is 'mnist'"
+    );
+    assert_eq!(
+        place.refused("train --algorithm rign"),
+        "unknown algorithm 'rign': known are gather-scatter, ring; nearest is 'ring'"
+    );
+    assert_eq!(
+        place.refused("train --launch thread"),
+        "unknown way to launch 'thread': known are processes, threads; nearest is 'threads'"
+    );
+    assert_eq!(place.refused("data get mnst"), "unknown dataset 'mnst': known are mnist; nearest is 'mnist'");
+    assert!(place.refused("train --wrokers 3").contains("--workers"));
+    assert!(place.refused("comprae").contains("compare"));
+}
+
+#[test]
+fn numbers_that_make_no_job() {
+    let place = Place::new();
+    for (arguments, error) in [
+        ("compare --workers 0", "0 workers: at least 1 is needed"),
+        ("train --batch 0", "0 images a step: at least 1 is needed"),
+        ("train --epochs 0", "0 epochs: at least 1 is needed"),
+        ("train --samples 0", "0 training images: at least 1 is needed"),
+        ("train --samples 3", "4 workers for 3 images: each needs at least one"),
+        ("compare --batch 26", "a batch of 26 is larger than a worker's shard of 25 images (100 images, 4 workers)"),
+        ("train --lr 0", "lr is 0: it must be positive"),
+        ("train --lr nan", "lr is NaN: it must be positive"),
+        ("train --momentum 1.5", "momentum is 1.5: it must be at least 0 and below 1"),
+        (
+            "train --sync single --workers 4",
+            "single has one worker, not 4: the same job is --sync single --workers 1 --batch 20",
+        ),
+        (
+            "train --sync single,all-reduce",
+            "train runs one way of synchronising, not 2: choose with --sync, or use compare",
+        ),
+    ] {
+        assert_eq!(place.refused(arguments), error);
+    }
+    assert!(place.refused("train --workers -1").contains("-1"));
+    assert!(place.refused("train --workers many").contains("many"));
+    assert!(place.refused("train --epochs 3 --steps 3").contains("--steps"));
+}
+
+#[test]
+fn nothing_is_left_behind_by_what_is_refused() {
+    let place = Place::new();
+    place.refused("train --workers 0");
+    assert!(!place.path("runs").exists());
+}
+
+#[test]
+fn data_that_is_not_there() {
+    let place = Place::new();
+    assert_eq!(place.refused("train --data nowhere"), "data folder nowhere does not exist");
+    let error = place.refused("train --dataset mnist");
+    assert!(error.contains("ringstep data get mnist") && error.contains("--data DIR"), "{error}");
+    fs::create_dir(place.path("empty")).unwrap();
+    assert_eq!(
+        place.refused("train --data empty"),
+        "empty has neither train-images-idx3-ubyte nor train-images-idx3-ubyte.gz"
+    );
+    assert_eq!(place.refused("train --samples 2001 --data nowhere"), "data folder nowhere does not exist");
+}
+
+fn idx(dimensions: &[u32], elements: &[u8]) -> Vec<u8> {
+    let sizes = dimensions.iter().flat_map(|size| size.to_be_bytes());
+    [0, 0, 8, dimensions.len() as u8].into_iter().chain(sizes).chain(elements.iter().copied()).collect()
+}
+
+/// Writes a small data set whose four files are right.
+fn write_data(folder: &Path) {
+    fs::create_dir_all(folder).unwrap();
+    for (split, count) in [("train", 20u32), ("t10k", 8)] {
+        let pixels: Vec<u8> = (0..count * 28 * 28).map(|i| (i * 31 % 251) as u8).collect();
+        let labels: Vec<u8> = (0..count).map(|i| (i % 10) as u8).collect();
+        fs::write(folder.join(format!("{split}-images-idx3-ubyte")), idx(&[count, 28, 28], &pixels)).unwrap();
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(&idx(&[count], &labels)).unwrap();
+        fs::write(folder.join(format!("{split}-labels-idx1-ubyte.gz")), packed.finish().unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn data_that_is_not_what_it_should_be() {
+    let place = Place::new();
+    let folder = place.path("data");
+    let command = "train --data data --workers 2 --epochs 1";
+    let images = folder.join("train-images-idx3-ubyte");
+    let labels = folder.join("train-labels-idx1-ubyte.gz");
+    write_data(&folder);
+    place.ok(command);
+
+    let whole = fs::read(&images).unwrap();
+    fs::write(&images, &whole[..whole.len() - 100]).unwrap();
+    assert_eq!(
+        place.refused(command),
+        "data/train-images-idx3-ubyte: truncated: its header says 20 x 28 x 28 bytes, 15580 follow"
+    );
+    fs::write(&images, idx(&[20], &[0; 20])).unwrap();
+    assert_eq!(place.refused(command), "data/train-images-idx3-ubyte: mislabelled: holds labels, not images");
+    fs::write(&images, idx(&[1, 32, 32], &[0; 1024])).unwrap();
+    assert_eq!(place.refused(command), "data/train-images-idx3-ubyte: images of 32x32, not 28x28");
+    fs::write(&images, idx(&[0, 28, 28], &[])).unwrap();
+    assert_eq!(place.refused(command), "data/train-images-idx3-ubyte: holds no images");
+    fs::write(&images, b"<!doctype html>").unwrap();
+    assert!(place.refused(command).starts_with("data/train-images-idx3-ubyte: not an IDX file of images"));
+
+    write_data(&folder);
+    fs::write(&labels, idx(&[19], &[0; 19])).unwrap();
+    assert_eq!(
+        place.refused(command),
+        "data/train-labels-idx1-ubyte.gz: 19 labels for the 20 images of data/train-images-idx3-ubyte"
+    );
+    fs::write(&labels, idx(&[20], &[11; 20])).unwrap();
+    assert_eq!(place.refused(command), "data/train-labels-idx1-ubyte.gz: label 0 is 11, not a digit");
+
+    write_data(&folder);
+    let packed = fs::read(&labels).unwrap();
+    fs::write(&labels, &packed[..packed.len() / 2]).unwrap();
+    assert!(place.refused(command).starts_with("data/train-labels-idx1-ubyte.gz: not a whole gzip file"));
+    write_data(&folder);
+    assert_eq!(
+        place.refused("train --data data --samples 21"),
+        "21 samples are more than the 20 training images that there are"
+    );
+}
+
+#[test]
+fn weights_that_do_not_fit() {
+    let place = Place::new();
+    assert!(place.refused("train --init nowhere.safetensors").starts_with("nowhere.safetensors: No such file"));
+    fs::write(place.path("text.safetensors"), "not weights at all").unwrap();
+    assert!(place.refused("train --init text.safetensors").starts_with("text.safetensors: not a safetensors file"));
+
+    // Changing names and sizes in the header of a right file makes wrong ones.
+    let right = fs::read(reference("lenet5-init.safetensors")).unwrap();
+    let change = |from: &str, to: &str| {
+        assert_eq!(from.len(), to.len());
+        let at = right.windows(from.len()).position(|window| window == from.as_bytes()).unwrap();
+        let mut wrong = right.clone();
+        wrong[at..at + to.len()].copy_from_slice(to.as_bytes());
+        fs::write(place.path("wrong.safetensors"), wrong).unwrap();
+        place.refused("train --init wrong.safetensors")
+    };
+    assert_eq!(
+        change("conv1.weight", "conv9.weight"),
+        "wrong.safetensors: does not fit the model: it has conv9.weight, the model has conv1.weight, conv1.bias, \
+         conv2.weight, conv2.bias, conv3.weight, conv3.bias, fc1.weight, fc1.bias, fc2.weight, fc2.bias"
+    );
+    assert_eq!(
+        change("[6,1,5,5]", "[1,6,5,5]"),
+        "wrong.safetensors: does not fit the model: conv1.weight has shape [1, 6, 5, 5], not [6, 1, 5, 5]"
+    );
+}
+
+#[test]
+fn experiment_files_that_make_no_sense() {
+    let place = Place::new();
+    assert!(place.refused("train nowhere.toml").starts_with("nowhere.toml: No such file"));
+    let refused = |text: &str| {
+        fs::write(place.path("x.toml"), text).unwrap();
+        place.refused("train x.toml")
+    };
+    assert!(refused("lr = 0.1\nwrokers = 3\n").starts_with("x.toml, line 2: unknown field `wrokers`"));
+    assert!(refused("lr = 0.1\n\nworkers = \"four\"\n").starts_with("x.toml, line 3: "));
+    assert!(refused("lr = \n").starts_with("x.toml, line 1: "));
+    assert_eq!(refused("epochs = 3\nsteps = 3\n"), "epochs and steps are both given: which of them?");
+}

@@ -1,0 +1,85 @@
+//! One job: initial weights, experiment files, the course's lines.
+
+use std::fs;
+
+use super::{Place, read, reference};
+use serde_json::Value;
+
+/// Over real processes and sockets, from PyTorch's weights. The whole curve is compared in the train crate.
+#[test]
+fn the_curve_is_pytorchs() {
+    let theirs: Value = serde_json::from_str(&read(reference("lenet5.json"))).unwrap();
+    let place = Place::new();
+    let init = reference("lenet5-init.safetensors");
+    for way in ["single --workers 1 --batch 20", "gather-scatter", "all-reduce --workers 4 --batch 5"] {
+        let json = place.json(&format!("train --json --epochs 10 --init {} --sync {way}", init.display()));
+        let ours = json["runs"][0]["epoch_losses"].as_array().unwrap();
+        assert_eq!(ours.len(), 10);
+        for (ours, theirs) in ours.iter().zip(theirs["plain"]["epoch_losses"].as_array().unwrap()) {
+            let (ours, theirs) = (ours.as_f64().unwrap(), theirs.as_f64().unwrap());
+            assert!((ours - theirs).abs() < 1e-4 * theirs, "{way}: {ours} is not {theirs}");
+        }
+    }
+}
+
+#[test]
+fn a_run_starts_from_what_another_has_left() {
+    let place = Place::new();
+    let first = place.json("train --json --epochs 3 --out first");
+    let second = place.json("train --json --epochs 3 --init first/model.safetensors --out second");
+    let loss = |json: &Value, epoch: usize| json["runs"][0]["epoch_losses"][epoch].as_f64().unwrap();
+    assert!(loss(&second, 0) < loss(&first, 2));
+    // Six epochs in one go are the same as three and three: plain SGD has no other state.
+    let whole = place.json("train --json --epochs 6");
+    assert_eq!(whole["runs"][0]["weights_sha256"], second["runs"][0]["weights_sha256"]);
+}
+
+#[test]
+fn verbose_prints_what_the_students_printed() {
+    let place = Place::new();
+    let text = place.ok("train -v --epochs 3 --workers 2");
+    for rank in 0..2 {
+        for epoch in 0..3 {
+            let line =
+                text.lines().find(|line| line.starts_with(&format!("Rank {rank}, Epoch {epoch}, Loss: "))).unwrap();
+            let (loss, accuracy) = line.split_once("Loss: ").unwrap().1.split_once(", Accuracy: ").unwrap();
+            assert_eq!(loss.split_once('.').unwrap().1.len(), 4, "{line}");
+            // A shard has 50 images, so each is worth 2%.
+            let percent: f64 = accuracy.strip_suffix('%').unwrap().parse().unwrap();
+            assert_eq!(percent % 2.0, 0.0, "{line}");
+        }
+        let time = text.lines().find(|line| line.starts_with(&format!("Rank {rank}, Training Time: "))).unwrap();
+        assert!(time.ends_with(" seconds"), "{time}");
+    }
+    let quiet = place.run("train -v --json --epochs 1");
+    assert!(serde_json::from_slice::<Value>(&quiet.stdout).is_ok());
+    assert!(String::from_utf8(quiet.stderr).unwrap().contains("Rank 3, Epoch 0, Loss: "));
+}
+
+#[test]
+fn an_experiment_file_says_what_flags_say_and_flags_go_first() {
+    let place = Place::new();
+    fs::write(place.path("a.toml"), "sync = \"gather-scatter\"\nsamples = 40\nworkers = 2\nsteps = 4\nlr = 0.5\n")
+        .unwrap();
+    let json = place.json("train a.toml --json --lr 0.01 --steps 3");
+    let run = &json["runs"][0];
+    assert_eq!((&run["sync"], &run["workers"], &run["steps"]), (&"gather-scatter".into(), &2.into(), &3.into()));
+    let flags = place.json("train --json --sync gather-scatter --samples 40 --workers 2 --steps 3");
+    assert_eq!(run["weights_sha256"], flags["runs"][0]["weights_sha256"]);
+}
+
+/// Every experiment that is part of the project is valid up to its data.
+#[test]
+fn the_projects_experiments_are_valid() {
+    let place = Place::new();
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments");
+    let mut count = 0;
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        // With one step on the built-in sample each takes no time.
+        let command = format!("train {} --json --samples 2000 --steps 1", path.display());
+        assert_eq!(place.json(&command)["runs"][0]["steps"], 1);
+        count += 1;
+    }
+    assert!(count > 0);
+}
