@@ -56,7 +56,7 @@ pub fn page(rows: &[Row], config: &str, data: &Dataset) -> String {
 fn table(rows: &[Row]) -> String {
     let mut html = String::from("<table><thead><tr>");
     for heading in HEADINGS {
-        let _ = write!(html, "<th>{}</th>", escape(&heading.replace("-\n", "").replace('\n', " ")));
+        let _ = write!(html, "<th>{}</th>", escape(&heading.replace('\n', " ")));
     }
     html.push_str("</tr></thead><tbody>");
     for row in rows {

@@ -11,12 +11,12 @@ pub const HEADINGS: [&str; 10] = [
     "way",
     "workers\nx batch",
     "train\nloss",
-    "train\naccuracy",
-    "test\naccuracy",
+    "train\nacc.",
+    "test\nacc.",
     "time",
     "median\nstep",
-    "compu-\ntation",
-    "commu-\nnication",
+    "comp.",
+    "comm.",
     "sent by\nbusiest",
 ];
 
@@ -44,8 +44,10 @@ pub fn table(rows: &[Row]) -> Table {
     for row in rows {
         table.add_row(cells(row));
     }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
+    // Narrow enough for a terminal of some 80 columns.
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 0));
+        column.set_cell_alignment(if index == 0 { CellAlignment::Left } else { CellAlignment::Right });
     }
     table
 }

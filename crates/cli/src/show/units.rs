@@ -6,7 +6,7 @@ use ringstep_train::Sync;
 /// A row's name: the way of synchronising, with its algorithm where there is a choice.
 pub fn row_name(job: &Job) -> String {
     match job.sync {
-        Sync::AllReduce(algorithm) => format!("{} ({})", job.sync.name(), algorithm.name()),
+        Sync::AllReduce(algorithm) => format!("{}, {}", job.sync.name(), algorithm.name()),
         sync => sync.name().to_owned(),
     }
 }

@@ -62,7 +62,7 @@ fn three_ways_follow_one_curve_and_leave_everything_behind() {
     assert!(metrics.lines().all(|line| serde_json::from_str::<Value>(line).unwrap()["loss"].is_number()));
 
     let page = read(place.path("here/report.html"));
-    for text in ["all-reduce (ring)", "gather-scatter", "aria-label=\"loss over epochs\"", "CC BY-SA 3.0", "epochs = 6"]
+    for text in ["all-reduce, ring", "gather-scatter", "aria-label=\"loss over epochs\"", "CC BY-SA 3.0", "epochs = 6"]
     {
         assert!(page.contains(text), "the report lacks {text}");
     }
@@ -90,7 +90,7 @@ fn a_runs_own_configuration_repeats_it_bit_for_bit() {
 fn people_get_a_table_and_the_way_to_the_report() {
     let place = Place::new();
     let text = place.ok("compare --epochs 2 --sync all-reduce,gather-scatter --workers 2");
-    for part in ["all-reduce (ring)", "gather-scatter", "2 x 5", "Report: runs/compare-1/report.html"] {
+    for part in ["all-reduce, ring", "gather-scatter", "2 x 5", "Report: runs/compare-1/report.html"] {
         assert!(text.contains(part), "{text}");
     }
     assert!(!text.contains("single"));
