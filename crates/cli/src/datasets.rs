@@ -11,24 +11,11 @@ use ringstep_data::{DataError, Dataset, mnist};
 use crate::args::GetArgs;
 use crate::names::lookup;
 use crate::settings::Settings;
+use crate::show;
 
-/// A data set by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DatasetName {
-    /// Handwritten digits.
-    Mnist,
-}
-
-impl DatasetName {
-    /// All of them.
-    pub const ALL: [Self; 1] = [Self::Mnist];
-
-    /// The name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Mnist => MNIST.name,
-        }
-    }
+/// The data set of this name.
+pub fn named(name: &str) -> Result<&'static Source> {
+    lookup("dataset", name, &SOURCES, |source| source.name)
 }
 
 /// Loads what completed settings ask for.
@@ -48,7 +35,7 @@ pub fn load(settings: &Settings) -> Result<Dataset> {
 /// The folder where `data get` has put MNIST.
 pub fn downloaded() -> Result<PathBuf> {
     let folder = place(&MNIST)?;
-    if !folder.is_dir() {
+    if !fetch::is_there(&MNIST, &folder) {
         bail!(
             "all of mnist is not on this machine: run `ringstep data get mnist`, or give --data DIR, or train on up \
              to {} built-in images with --samples",
@@ -69,11 +56,11 @@ fn place(source: &Source) -> Result<PathBuf> {
 
 /// `ringstep data get`.
 pub fn get(args: &GetArgs) -> Result<()> {
-    let source = lookup("dataset", &args.dataset, &SOURCES, |source| source.name)?;
+    let source = named(&args.dataset)?;
     let folder = args.to.clone().map_or_else(|| place(source), Ok)?;
     let origin = match &args.from {
         None => Origin::Mirrors,
-        Some(from) if from.starts_with("http://") || from.starts_with("https://") => Origin::Url(from.clone()),
+        Some(from) if from.contains("://") => Origin::Url(from.clone()),
         Some(from) => Origin::Folder(from.into()),
     };
     let style = ProgressStyle::with_template("{msg:28} {bar:30} {bytes:>10} / {total_bytes} {bytes_per_sec}")?;
@@ -84,18 +71,23 @@ pub fn get(args: &GetArgs) -> Result<()> {
         bar.set_position(done);
     })?;
     bar.finish_and_clear();
-    println!("{} is in {}: {}, verified ({})", source.name, folder.display(), source.summary, source.licence);
-    Ok(())
+    show::print(format_args!(
+        "{} is in {}: {}, verified ({})",
+        source.name,
+        folder.display(),
+        source.summary,
+        source.licence
+    ))
 }
 
 /// `ringstep data list`.
 pub fn list() -> Result<()> {
-    println!("mnist  built in: the first 2,000 training and 1,000 test images ({})", MNIST.licence);
+    let mut lines =
+        vec![format!("mnist  built in: the first 2,000 training and 1,000 test images ({})", MNIST.licence)];
     for source in SOURCES {
-        let folder = place(source)?;
-        println!("{}  {}", source.name, state(source, &folder));
+        lines.push(format!("{}  {}", source.name, state(source, &place(source)?)));
     }
-    Ok(())
+    show::print(format_args!("{}", lines.join("\n")))
 }
 
 /// What there is of a data set in a folder.

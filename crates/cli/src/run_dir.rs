@@ -9,6 +9,9 @@ use ringstep_data::file;
 use ringstep_train::worker::Epoch;
 use serde::Serialize;
 
+/// Every run begins it, so it tells a run's folder from others.
+const METRICS: &str = "metrics.jsonl";
+
 /// The folder of a run.
 pub struct RunDir {
     path: PathBuf,
@@ -31,16 +34,24 @@ struct Metric<'a> {
 }
 
 impl RunDir {
-    /// Makes the folder: the given one, or the next free `runs/COMMAND-N`. What an earlier run has left in it goes.
+    /// Makes the folder: the given one, or the next free `runs/COMMAND-N`. Only an empty folder or that of an earlier run
+    /// will do; what that run has left is replaced, its summary and report at once, so that they are never taken for
+    /// this run's.
     pub fn create(given: Option<PathBuf>, command: &str) -> Result<Self> {
         let path = match given {
             Some(path) => {
                 fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
+                let mut entries = fs::read_dir(&path).with_context(|| path.display().to_string())?;
+                if entries.next().is_some() && !path.join(METRICS).exists() {
+                    bail!("--out {}: the folder is neither empty nor that of an earlier run", path.display());
+                }
                 path
             }
             None => next_free(Path::new("runs"), command)?,
         };
-        for name in ["config.toml", "summary.json", "report.html", "model.safetensors"] {
+        let metrics = path.join(METRICS);
+        let metrics = lock(&metrics).with_context(|| metrics.display().to_string())?;
+        for name in ["summary.json", "report.html"] {
             match fs::remove_file(path.join(name)) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     bail!("{}: {error}", path.join(name).display())
@@ -48,8 +59,6 @@ impl RunDir {
                 _ => {}
             }
         }
-        let metrics = path.join("metrics.jsonl");
-        let metrics = File::create(&metrics).with_context(|| metrics.display().to_string())?;
         Ok(Self { path, metrics })
     }
 
@@ -87,8 +96,16 @@ impl RunDir {
             bytes_sent: epoch.bytes_sent,
         };
         writeln!(self.metrics, "{}", serde_json::to_string(&metric)?)
-            .with_context(|| self.file("metrics.jsonl").display().to_string())
+            .with_context(|| self.file(METRICS).display().to_string())
     }
+}
+
+/// Begins a file that no other run may write to at the same time.
+fn lock(path: &Path) -> Result<File> {
+    let file = File::options().create(true).truncate(false).write(true).open(path)?;
+    file.try_lock().context("another run is writing to this folder")?;
+    file.set_len(0)?;
+    Ok(file)
 }
 
 fn next_free(parent: &Path, command: &str) -> Result<PathBuf> {

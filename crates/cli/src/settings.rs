@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use ringstep_comm::Algorithm;
+use ringstep_data::fetch::MNIST;
 use ringstep_data::mnist;
 use ringstep_nn::Architecture;
 use ringstep_train::job::Length;
+use ringstep_train::strategy::AUTO;
 use ringstep_train::{Job, Sync};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::datasets::{self, DatasetName};
+use crate::datasets;
 use crate::names::lookup;
 
 /// Everything that can be said about a job, by flag or in a file. What is not said is decided by
@@ -36,9 +38,13 @@ pub struct Settings {
     #[arg(long, value_name = "WAY", value_delimiter = ',')]
     #[serde(deserialize_with = "one_or_many")]
     pub sync: Vec<String>,
-    /// How an all-reduce goes about it: ring, gather-scatter [default: ring]
+    /// How an all-reduce goes about it: ring, gather-scatter, tree, recursive-doubling, halving-doubling, direct,
+    /// hierarchical, or auto: the best by measurement [default: ring]
     #[arg(long)]
     pub algorithm: Option<String>,
+    /// How worker processes talk: tcp, or shm, memory that they share [default: tcp]
+    #[arg(long)]
+    pub transport: Option<String>,
     /// Number of workers [default: 4; for single 1]
     #[arg(long, value_name = "N")]
     pub workers: Option<usize>,
@@ -76,7 +82,7 @@ pub struct Settings {
 
 fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
-    #[serde(untagged)]
+    #[serde(untagged, expecting = "expected a way to synchronise, or a list of them")]
     enum OneOrMany {
         One(String),
         Many(Vec<String>),
@@ -126,6 +132,34 @@ impl Launch {
     }
 }
 
+/// How worker processes talk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProcessTransport {
+    /// Over TCP.
+    Tcp,
+    /// Through memory that they share.
+    Shm,
+}
+
+impl ProcessTransport {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Tcp, Self::Shm];
+
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Shm => "shm",
+        }
+    }
+}
+
+/// The algorithm of this name; `None` for auto.
+pub fn named_algorithm(name: &str) -> Result<Option<Algorithm>> {
+    let known: Vec<Option<Algorithm>> = [None].into_iter().chain(Algorithm::ALL.map(Some)).collect();
+    lookup("algorithm", name, &known, |algorithm| algorithm.map_or(AUTO, Algorithm::name))
+}
+
 /// The course's job: 100 images, four workers, five images a worker and step.
 mod course {
     pub const SAMPLES: usize = 100;
@@ -157,6 +191,7 @@ impl Settings {
             samples: self.samples.or(base.samples),
             sync: if self.sync.is_empty() { base.sync } else { self.sync },
             algorithm: self.algorithm.or(base.algorithm),
+            transport: self.transport.or(base.transport),
             workers: self.workers.or(base.workers),
             batch: self.batch.or(base.batch),
             epochs,
@@ -177,27 +212,30 @@ impl Settings {
         if self.sync.is_empty() {
             self.sync = match mode {
                 Mode::Compare => Sync::ALL.iter().map(|sync| sync.name().to_owned()).collect(),
-                Mode::Train => vec![Sync::AllReduce(Algorithm::Ring).name().to_owned()],
+                Mode::Train => vec![Sync::AllReduce(None).name().to_owned()],
             };
+        }
+        if let Some(twice) = (1..self.sync.len()).find(|&at| self.sync[..at].contains(&self.sync[at])) {
+            bail!("{} is given twice", self.sync[twice]);
         }
         if mode == Mode::Train && self.sync.len() > 1 {
             bail!("train runs one way of synchronising, not {}: choose with --sync, or use compare", self.sync.len());
         }
         let single = mode == Mode::Train && self.sync[0] == Sync::Single.name();
         if let (true, Some(workers @ 2..)) = (single, self.workers) {
-            let batch = workers * self.batch.unwrap_or(course::BATCH);
+            let batch = workers.saturating_mul(self.batch.unwrap_or(course::BATCH));
             bail!("single has one worker, not {workers}: the same job is --sync single --workers 1 --batch {batch}");
         }
         if self.dataset.is_none() && self.data.is_none() {
             self.samples.get_or_insert(course::SAMPLES);
         }
-        let dataset = self.dataset.get_or_insert_with(|| DatasetName::Mnist.name().to_owned());
-        let DatasetName::Mnist = lookup("dataset", dataset, &DatasetName::ALL, DatasetName::name)?;
+        datasets::named(self.dataset.get_or_insert_with(|| MNIST.name.to_owned()))?;
         if self.data.is_none() && self.samples.is_none_or(|samples| samples > mnist::SAMPLE_TRAIN) {
             self.data = Some(datasets::downloaded()?);
         }
         self.model.get_or_insert_with(|| Architecture::LeNet5.name().to_owned());
         self.algorithm.get_or_insert_with(|| Algorithm::Ring.name().to_owned());
+        self.transport.get_or_insert_with(|| ProcessTransport::Tcp.name().to_owned());
         self.workers.get_or_insert(if single { 1 } else { course::WORKERS });
         self.batch.get_or_insert(if single { course::WORKERS * course::BATCH } else { course::BATCH });
         if self.steps.is_none() {
@@ -209,6 +247,10 @@ impl Settings {
         self.seed.get_or_insert(0);
         self.shuffle.get_or_insert(false);
         self.launch.get_or_insert_with(|| Launch::Processes.name().to_owned());
+        // So that a run's configuration repeats it from anywhere.
+        for path in [&mut self.data, &mut self.init].into_iter().flatten() {
+            *path = std::path::absolute(&*path).with_context(|| path.display().to_string())?;
+        }
         Ok(self)
     }
 
@@ -231,7 +273,12 @@ impl Settings {
         const COMPLETE: &str = "the row is complete";
         let model = self.model.as_deref().expect(COMPLETE);
         let algorithm = self.algorithm.as_deref().expect(COMPLETE);
-        let algorithm = lookup("algorithm", algorithm, &Algorithm::ALL, Algorithm::name)?;
+        let algorithm = named_algorithm(algorithm)?;
+        if algorithm.is_some_and(Algorithm::needs_shared_memory)
+            && (self.launch()?, self.transport()?) == (Launch::Processes, ProcessTransport::Tcp)
+        {
+            bail!("direct needs memory that workers share: --transport shm, or --launch threads");
+        }
         let sync = match lookup("way to synchronise", &self.sync[0], &Sync::ALL, Sync::name)? {
             Sync::AllReduce(_) => Sync::AllReduce(algorithm),
             other => other,
@@ -248,6 +295,12 @@ impl Settings {
             seed: self.seed.expect(COMPLETE),
             shuffle: self.shuffle.expect(COMPLETE),
         })
+    }
+
+    /// How worker processes of a completed row talk.
+    pub fn transport(&self) -> Result<ProcessTransport> {
+        let name = self.transport.as_deref().unwrap_or_default();
+        lookup("transport", name, &ProcessTransport::ALL, ProcessTransport::name)
     }
 
     /// How the workers of a completed row are started.

@@ -1,8 +1,9 @@
 //! `ringstep compare` and `ringstep train`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use ringstep_train::summary::Summary;
 use ringstep_train::worker::Report;
 use ringstep_train::{Job, checkpoint};
@@ -37,6 +38,7 @@ pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
     let rows = if mode == Mode::Compare { settings.rows() } else { vec![settings.clone()] };
     let jobs: Vec<Job> = rows.iter().map(Settings::job).collect::<Result<_>>()?;
     settings.launch()?;
+    settings.transport()?;
     let data = Arc::new(datasets::load(&settings)?);
     // Most workers first: `single` fits whenever the others do, and a refusal should name what the user said.
     let mut by_workers: Vec<&Job> = jobs.iter().collect();
@@ -46,26 +48,26 @@ pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
         checkpoint::load(&mut jobs[0].model.build(1), init)?;
     }
 
+    let config = toml::to_string(&settings).context("these settings cannot be written down")?;
+
     let interrupts = Interrupts::catch()?;
     let mut dir = RunDir::create(args.out, mode.name())?;
-    let config = toml::to_string(&settings)?;
     dir.write("config.toml", &config)?;
+    let model_file = |job: &Job| dir.model_file((mode == Mode::Compare).then_some(job.sync.name()));
+    let model_files: Vec<PathBuf> = jobs.iter().map(model_file).collect::<Result<_>>()?;
     let mut progress = Progress::new(args.verbose, args.json);
     let mut finished: Vec<Row> = Vec::new();
-    for (settings, job) in rows.iter().zip(jobs) {
+    for ((settings, job), model_file) in rows.iter().zip(jobs).zip(model_files) {
         let way = job.sync.name();
-        let run = Run { settings, data: &data, model_file: dir.model_file((mode == Mode::Compare).then_some(way))? };
+        let run = Run { settings, data: &data, model_file };
         let mut bar = progress.start(&job, data.train.len());
-        let mut unwritten = Ok(());
         let summary = run.execute(&interrupts, &mut |rank, message| {
-            if let Message::Report(Report::Epoch(epoch)) = message
-                && unwritten.is_ok()
-            {
-                unwritten = dir.record(way, rank, epoch);
-            }
             bar.observe(rank, message);
+            match message {
+                Message::Report(Report::Epoch(epoch)) => dir.record(way, rank, epoch),
+                _ => Ok(()),
+            }
         })?;
-        unwritten?;
         bar.finish(&summary);
         finished.push(Row { job, summary });
     }
@@ -75,10 +77,8 @@ pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
     dir.write("summary.json", &json)?;
     dir.write("report.html", &report::page(&finished, &config, &data))?;
     if args.json {
-        print!("{json}");
-    } else {
-        println!("{}", show::table(&finished));
-        println!("Report: {}", dir.file("report.html").display());
+        return show::print(format_args!("{}", json.trim_end()));
     }
-    Ok(())
+    show::print(format_args!("{}", show::table(&finished)))?;
+    show::print(format_args!("Report: {}", dir.file("report.html").display()))
 }

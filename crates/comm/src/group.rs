@@ -1,69 +1,349 @@
 //! What a trainer holds: one rank's view of all ranks, and the collectives they do together.
 
-use crate::collective::{Algorithm, barrier, broadcast, gather_scatter, ring};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use crate::call::{Call, Collective};
+use crate::collective::{Algorithm, Lane, Scratch, all_to_all, barrier, deterministic, ring, rooted, tree};
+use crate::cost::Tuning;
+use crate::element::{Element, ElementType, Op};
 use crate::transport::{Counted, Transport, TransportError};
 
-/// One rank among others. All ranks must call the same collectives in the same order with slices of the same length.
+/// How an all-reduce is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct How {
+    /// By this algorithm, or by the one that [`Tuning`] thinks best.
+    pub algorithm: Option<Algorithm>,
+    /// Reduce in the order of the ranks, so that the result's bits depend on nothing but the inputs.
+    pub deterministic: bool,
+}
+
+impl From<Algorithm> for How {
+    fn from(algorithm: Algorithm) -> Self {
+        Self { algorithm: Some(algorithm), deterministic: false }
+    }
+}
+
+/// One rank among others. All ranks must call the same collectives in the same order with slices of the same length; if
+/// they do not, they get an error that says who does what.
 pub struct Group {
+    state: State,
+    rank: usize,
+    world: usize,
+}
+
+/// Where the engine is: here, or on the thread that works [`Handle`]s off.
+enum State {
+    Here(Box<Engine>),
+    Away(Sender<Job>, JoinHandle<Box<Engine>>),
+    /// Only while it moves from one to the other.
+    Moving,
+}
+
+type Job = Box<dyn FnOnce(&mut Engine) + Send>;
+
+/// What does the work.
+struct Engine {
     transport: Counted<Box<dyn Transport>>,
-    scratch: Vec<f32>,
+    scratch: Scratch,
+    tuning: Tuning,
+    sequence: u32,
+    /// Point-to-point messages to and from each rank.
+    pairs: Vec<[u32; 2]>,
 }
 
 impl Group {
     /// A group of all ranks that the transport connects.
     pub fn new(transport: impl Transport + 'static) -> Self {
-        Self { transport: Counted::new(Box::new(transport)), scratch: Vec::new() }
+        let (rank, world) = (transport.rank(), transport.world());
+        let mut transport = Counted::new(Box::new(transport) as Box<dyn Transport>);
+        let tuning = Tuning::typical(transport.shared().is_some());
+        let engine = Engine { transport, scratch: Scratch::default(), tuning, sequence: 0, pairs: vec![[0; 2]; world] };
+        Self { state: State::Here(Box::new(engine)), rank, world }
     }
 
     /// This rank, from 0.
     pub fn rank(&self) -> usize {
-        self.transport.rank()
+        self.rank
     }
 
     /// How many ranks there are.
     pub fn world(&self) -> usize {
-        self.transport.world()
+        self.world
     }
 
-    /// Bytes that this rank has sent so far.
-    pub fn bytes_sent(&self) -> u64 {
-        self.transport.bytes_sent()
+    /// Bytes that this rank has sent so far, or put into shared memory for others.
+    pub fn bytes_sent(&mut self) -> u64 {
+        self.engine().transport.bytes_sent()
     }
 
-    /// Replaces `data` by its sum over all ranks. All ranks end with the same bits.
-    pub fn all_reduce(&mut self, data: &mut [f32], algorithm: Algorithm) -> Result<(), CollectiveError> {
-        let result = match algorithm {
-            Algorithm::GatherScatter => gather_scatter::all_reduce(&mut self.transport, data, &mut self.scratch),
-            Algorithm::Ring => ring::all_reduce(&mut self.transport, data, &mut self.scratch),
-        };
-        self.named("all_reduce", result)
+    /// What the choice of algorithms rests on.
+    pub fn tuning(&mut self) -> Tuning {
+        self.engine().tuning
     }
 
-    /// Replaces `data` on all ranks by rank 0's.
-    pub fn broadcast(&mut self, data: &mut [f32]) -> Result<(), CollectiveError> {
-        let result = broadcast::from_rank_0(&mut self.transport, data);
-        self.named("broadcast", result)
+    /// Lets the choice of algorithms rest on these numbers, which must be the same on all ranks.
+    pub fn set_tuning(&mut self, tuning: Tuning) {
+        self.engine().tuning = tuning;
+    }
+
+    /// Whether all ranks share memory.
+    pub fn can_be_direct(&mut self) -> bool {
+        let world = self.world;
+        self.engine().transport.shared().is_some_and(|shared| shared.members().len() == world)
+    }
+
+    /// The host of each rank.
+    pub fn hosts(&mut self) -> Vec<usize> {
+        self.engine().transport.hosts().to_vec()
+    }
+
+    /// Which algorithm an all-reduce of so many bytes takes if it is not told.
+    pub fn choice(&mut self, bytes: usize) -> Algorithm {
+        self.engine().choice(bytes)
+    }
+
+    /// Replaces `data` by its reduction over all ranks. All ranks end with the same bits.
+    pub fn all_reduce<T: Element>(
+        &mut self,
+        data: &mut [T],
+        op: Op,
+        how: impl Into<How>,
+    ) -> Result<(), CollectiveError> {
+        self.engine().all_reduce(data, op, how.into())
+    }
+
+    /// Begins an all-reduce and returns at once. Several can be under way; they are worked off in the order in which
+    /// they were begun, which must be the same on all ranks.
+    pub fn start_all_reduce<T: Element>(&mut self, mut data: Vec<T>, op: Op, how: impl Into<How>) -> Handle<T> {
+        let how = how.into();
+        let (sender, result) = channel();
+        let job: Job = Box::new(move |engine| {
+            let outcome = engine.all_reduce(&mut data, op, how).map(|()| data);
+            let _ = sender.send(outcome); // Nobody waits if the handle was dropped.
+        });
+        self.jobs().send(job).expect("the communication thread listens until the queue is closed");
+        Handle { result }
+    }
+
+    /// Replaces the root's `data` by the reduction over all ranks. What the others then hold is of no use.
+    pub fn reduce<T: Element>(&mut self, data: &mut [T], op: Op, root: usize) -> Result<(), CollectiveError> {
+        self.engine().on_lane(Collective::Reduce, data, op, Some(root), |lane| tree::reduce(lane, root))
+    }
+
+    /// Replaces `data` on all ranks by the root's.
+    pub fn broadcast<T: Element>(&mut self, data: &mut [T], root: usize) -> Result<(), CollectiveError> {
+        self.engine().on_lane(Collective::Broadcast, data, None, Some(root), |lane| tree::broadcast(lane, root))
+    }
+
+    /// Collects everyone's `part` at the root, in the order of the ranks. `all` is as long as all parts together; on
+    /// the other ranks it is not looked at.
+    pub fn gather<T: Element>(&mut self, part: &[T], all: &mut [T], root: usize) -> Result<(), CollectiveError> {
+        let call = (Collective::Gather, part.len(), Some(root));
+        self.engine().on_transport::<T>(call, |transport| rooted::gather(transport, root, part, all))
+    }
+
+    /// Hands everyone its `part` of the root's `all`, in the order of the ranks. `all` is as long as all parts together;
+    /// on the other ranks it is not looked at.
+    pub fn scatter<T: Element>(&mut self, all: &[T], part: &mut [T], root: usize) -> Result<(), CollectiveError> {
+        let call = (Collective::Scatter, part.len(), Some(root));
+        self.engine().on_transport::<T>(call, |transport| rooted::scatter(transport, root, all, part))
+    }
+
+    /// Collects everyone's chunk on all ranks: `data` has room for all, and this rank's [chunk](crate::collective::chunk)
+    /// of it is filled.
+    pub fn all_gather<T: Element>(&mut self, data: &mut [T]) -> Result<(), CollectiveError> {
+        self.engine().on_lane(Collective::AllGather, data, None, None, ring::all_gather)
+    }
+
+    /// Reduces `data` over all ranks and leaves each with its [chunk](crate::collective::chunk) of the result; the other
+    /// chunks are then of no use.
+    pub fn reduce_scatter<T: Element>(&mut self, data: &mut [T], op: Op) -> Result<(), CollectiveError> {
+        self.engine().on_lane(Collective::ReduceScatter, data, op, None, ring::reduce_scatter)
+    }
+
+    /// Sends part j of `outgoing` to rank j and receives part i of `incoming` from rank i; all parts are as long.
+    pub fn all_to_all<T: Element>(&mut self, outgoing: &[T], incoming: &mut [T]) -> Result<(), CollectiveError> {
+        assert_eq!(outgoing.len(), incoming.len());
+        assert_eq!(outgoing.len() % self.world, 0, "all parts are as long");
+        let call = (Collective::AllToAll, outgoing.len(), None);
+        self.engine().on_transport::<T>(call, |transport| all_to_all::exchange(transport, outgoing, incoming))
     }
 
     /// Returns once all ranks have called it.
     pub fn barrier(&mut self) -> Result<(), CollectiveError> {
-        let result = barrier::wait(&mut self.transport);
-        self.named("barrier", result)
+        self.engine().on_transport::<u8>((Collective::Barrier, 0, None), barrier::wait)
     }
 
-    fn named<T>(&self, collective: &'static str, result: Result<T, TransportError>) -> Result<T, CollectiveError> {
-        result.map_err(|source| CollectiveError { rank: self.rank(), collective, source })
+    /// Sends `data` to a rank that calls [`Group::recv`].
+    pub fn send<T: Element>(&mut self, data: &[T], to: usize) -> Result<(), CollectiveError> {
+        self.engine().point_to_point::<T>(to, 0, data.len(), |transport| transport.send(to, bytemuck::cast_slice(data)))
+    }
+
+    /// Receives `data` from a rank that calls [`Group::send`].
+    pub fn recv<T: Element>(&mut self, data: &mut [T], from: usize) -> Result<(), CollectiveError> {
+        let length = data.len();
+        self.engine()
+            .point_to_point::<T>(from, 1, length, |transport| transport.recv(from, bytemuck::cast_slice_mut(data)))
+    }
+
+    /// Splits the group: ranks with the same `colour` make a new one, ordered by `key`, then by rank. The new group has
+    /// connections of its own, so both can be used at the same time.
+    pub fn split(&mut self, colour: i64, key: i64) -> Result<Group, CollectiveError> {
+        let (rank, world) = (self.rank, self.world);
+        let mut wishes = vec![0i64; 2 * world];
+        wishes[2 * rank..][..2].copy_from_slice(&[colour, key]);
+        self.engine().on_lane(Collective::Split, &mut wishes, None, None, ring::all_gather)?;
+        let mut members: Vec<usize> = (0..world).filter(|&other| wishes[2 * other] == colour).collect();
+        members.sort_by_key(|&member| (wishes[2 * member + 1], member));
+        let mut transport = None;
+        let call = (Collective::Split, members.len(), Some(members[0]));
+        self.engine().on_transport::<u8>(call, |parent| {
+            transport = Some(parent.split(&members)?);
+            Ok(())
+        })?;
+        let mut group = Group::new(transport.expect("the split has succeeded"));
+        group.set_tuning(self.tuning());
+        Ok(group)
+    }
+
+    /// The engine, once all handles' work is done.
+    fn engine(&mut self) -> &mut Engine {
+        if let State::Away(..) = self.state {
+            let State::Away(queue, thread) = std::mem::replace(&mut self.state, State::Moving) else { unreachable!() };
+            drop(queue); // The thread ends after its last job.
+            self.state = State::Here(thread.join().expect("collectives do not panic"));
+        }
+        match &mut self.state {
+            State::Here(engine) => engine,
+            _ => unreachable!("the engine has just come back"),
+        }
+    }
+
+    /// The queue of the communication thread, which is started if it is not there.
+    fn jobs(&mut self) -> &Sender<Job> {
+        if let State::Here(_) = self.state {
+            let State::Here(mut engine) = std::mem::replace(&mut self.state, State::Moving) else { unreachable!() };
+            let (queue, jobs) = channel::<Job>();
+            let thread = std::thread::spawn(move || {
+                for job in jobs {
+                    job(&mut engine);
+                }
+                engine
+            });
+            self.state = State::Away(queue, thread);
+        }
+        match &self.state {
+            State::Away(queue, _) => queue,
+            _ => unreachable!("the engine has just left"),
+        }
+    }
+}
+
+/// An all-reduce under way.
+pub struct Handle<T> {
+    result: Receiver<Result<Vec<T>, CollectiveError>>,
+}
+
+impl<T> Handle<T> {
+    /// Waits for the result.
+    pub fn wait(self) -> Result<Vec<T>, CollectiveError> {
+        self.result.recv().expect("every job that was begun is finished")
+    }
+}
+
+impl Engine {
+    fn choice(&mut self, bytes: usize) -> Algorithm {
+        let (world, hosts) = (self.transport.world(), self.transport.hosts().to_vec());
+        let shared = self.transport.shared().is_some();
+        self.tuning.choose(world, &hosts, shared, bytes)
+    }
+
+    fn all_reduce<T: Element>(&mut self, data: &mut [T], op: Op, how: How) -> Result<(), CollectiveError> {
+        let algorithm = how.algorithm.unwrap_or_else(|| self.choice(size_of_val(data)));
+        let call =
+            Call { algorithm: Some(algorithm), op: Some(op), ..self.call::<T>(Collective::AllReduce, data.len()) };
+        let mut lane = Lane::begin(&mut self.transport, data, op, &mut self.scratch, call);
+        let result = match how.deterministic {
+            false => crate::collective::all_reduce(algorithm, &mut lane),
+            true => deterministic::all_reduce(algorithm, &mut lane),
+        };
+        self.named(call, result)
+    }
+
+    fn on_lane<T: Element>(
+        &mut self,
+        collective: Collective,
+        data: &mut [T],
+        op: impl Into<Option<Op>>,
+        root: Option<usize>,
+        work: impl FnOnce(&mut Lane<'_, T>) -> Result<(), TransportError>,
+    ) -> Result<(), CollectiveError> {
+        let op = op.into();
+        let root = root.map(|root| root as u32);
+        let call = Call { op, root, ..self.call::<T>(collective, data.len()) };
+        let op = op.unwrap_or(Op::Sum); // Without one nothing is reduced.
+        let result = work(&mut Lane::begin(&mut self.transport, data, op, &mut self.scratch, call));
+        self.named(call, result)
+    }
+
+    fn on_transport<T: Element>(
+        &mut self,
+        (collective, elements, root): (Collective, usize, Option<usize>),
+        work: impl FnOnce(&mut dyn Transport) -> Result<(), TransportError>,
+    ) -> Result<(), CollectiveError> {
+        let call = Call { root: root.map(|root| root as u32), ..self.call::<T>(collective, elements) };
+        self.transport.begin(call);
+        let result = work(&mut self.transport);
+        self.named(call, result)
+    }
+
+    /// Messages of a pair are counted by the pair, since others take no part in them.
+    fn point_to_point<T: Element>(
+        &mut self,
+        peer: usize,
+        direction: usize,
+        elements: usize,
+        work: impl FnOnce(&mut dyn Transport) -> Result<(), TransportError>,
+    ) -> Result<(), CollectiveError> {
+        self.pairs[peer][direction] = self.pairs[peer][direction].wrapping_add(1);
+        let sequence = self.pairs[peer][direction];
+        let call = Call { sequence, ..self.plain_call(Collective::SendRecv, T::TYPE, elements) };
+        self.transport.begin(call);
+        let result = work(&mut self.transport);
+        self.named(call, result)
+    }
+
+    fn call<T: Element>(&mut self, collective: Collective, elements: usize) -> Call {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.plain_call(collective, T::TYPE, elements)
+    }
+
+    fn plain_call(&self, collective: Collective, element: ElementType, elements: usize) -> Call {
+        Call {
+            sequence: self.sequence,
+            collective,
+            algorithm: None,
+            op: None,
+            element,
+            elements: elements as u64,
+            root: None,
+        }
+    }
+
+    fn named<T>(&self, call: Call, result: Result<T, TransportError>) -> Result<T, CollectiveError> {
+        result.map_err(|error| CollectiveError { rank: self.transport.rank(), call, error })
     }
 }
 
 /// A collective that failed, and where.
 #[derive(Debug, thiserror::Error)]
-#[error("rank {rank}: {collective}: {source}")]
+#[error("rank {rank}: {call}: {error}")]
 pub struct CollectiveError {
     /// The rank that noticed.
     pub rank: usize,
     /// What it was doing.
-    pub collective: &'static str,
+    pub call: Call,
     /// What happened between it and a peer.
-    pub source: TransportError,
+    pub error: TransportError,
 }

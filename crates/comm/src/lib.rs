@@ -3,7 +3,7 @@
 //! Four threads, one all-reduce:
 //!
 //! ```
-//! use ringstep_comm::{Algorithm, Group, transport::mem};
+//! use ringstep_comm::{Algorithm, Group, Op, transport::mem};
 //!
 //! let workers: Vec<_> = mem::mesh(4)
 //!     .into_iter()
@@ -11,7 +11,7 @@
 //!         std::thread::spawn(move || {
 //!             let mut group = Group::new(transport);
 //!             let mut values = [group.rank() as f32; 3];
-//!             group.all_reduce(&mut values, Algorithm::Ring).unwrap();
+//!             group.all_reduce(&mut values, Op::Sum, Algorithm::Ring).unwrap();
 //!             values
 //!         })
 //!     })
@@ -21,17 +21,27 @@
 //! }
 //! ```
 //!
+//! `examples/two_processes.rs` does the same with processes.
+//!
 //! | look for | in |
 //! | --- | --- |
-//! | what a trainer holds: `all_reduce`, `broadcast`, `barrier` | [`group`] |
+//! | what a trainer holds, and all that ranks can do together | [`group`] |
 //! | the algorithms, one a file, each like its paper | [`collective`] |
 //! | how bytes get from one rank to another | [`transport`] |
 //! | how processes find each other, and who may come in | [`rendezvous`] |
+//! | what can be reduced, and how | [`element`] |
+//! | what each algorithm costs, and which is the best where | [`cost`], [`tune`] |
+//! | what every message says it belongs to | [`call`] |
 
+pub mod call;
 pub mod collective;
+pub mod cost;
+pub mod element;
 pub mod group;
 pub mod rendezvous;
 pub mod transport;
+pub mod tune;
 
 pub use collective::Algorithm;
-pub use group::{CollectiveError, Group};
+pub use element::{Element, Op};
+pub use group::{CollectiveError, Group, Handle, How};

@@ -21,22 +21,28 @@ pub type Token = [u8; 16];
 #[derive(Debug, thiserror::Error)]
 pub enum RendezvousError {
     /// The system said no.
-    #[error("{action}: {source}")]
+    #[error("{action}: {error}")]
     Io {
         /// What was tried.
         action: String,
         /// Why it failed.
-        source: io::Error,
+        error: io::Error,
     },
     /// Somebody never came.
-    #[error("{missing} of {world} ranks did not come within {waited:?}")]
+    #[error("of {world} ranks {} did not come within {waited:?}", listed(missing))]
     Missing {
-        /// How many did not come.
-        missing: usize,
-        /// How many should have.
+        /// Who did not come.
+        missing: Vec<usize>,
+        /// How many there should have been.
         world: usize,
         /// How long the others waited.
         waited: Duration,
+    },
+    /// Whoever hosted the meeting ended it.
+    #[error("rank {rank}: the rendezvous ended before all ranks were there")]
+    Ended {
+        /// The rank that was waiting.
+        rank: usize,
     },
     /// Two processes claim the same rank, or a rank outside the world.
     #[error("rank {rank} of {world} is not free in a meeting of {expected}")]
@@ -50,9 +56,18 @@ pub enum RendezvousError {
     },
 }
 
+fn listed(ranks: &[usize]) -> String {
+    ranks.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The empty seats among some.
+fn empty<T>(seats: &[Option<T>]) -> Vec<usize> {
+    (0..seats.len()).filter(|&rank| seats[rank].is_none()).collect()
+}
+
 /// Says what was tried when the system said no.
 fn failed(action: impl Into<String>) -> impl FnOnce(io::Error) -> RendezvousError {
-    move |source| RendezvousError::Io { action: action.into(), source }
+    move |error| RendezvousError::Io { action: action.into(), error }
 }
 
 /// The place where the ranks of one job meet.
@@ -79,9 +94,9 @@ impl Meeting {
     pub fn host(mut self, world: usize, timeout: Duration) -> Result<(), RendezvousError> {
         let deadline = Instant::now() + timeout;
         let mut guests: Vec<Option<(TcpStream, SocketAddr)>> = (0..world).map(|_| None).collect();
-        while let missing @ 1.. = guests.iter().filter(|guest| guest.is_none()).count() {
+        while guests.iter().any(Option::is_none) {
             let Some((introduction, stream)) = self.door.admit(deadline)? else {
-                return Err(RendezvousError::Missing { missing, world, waited: timeout });
+                return Err(RendezvousError::Missing { missing: empty(&guests), world, waited: timeout });
             };
             let rank = introduction.rank as usize;
             let not_free = RendezvousError::NotFree { rank, world: introduction.world as usize, expected: world };
@@ -115,12 +130,13 @@ pub fn join(
     let introduction = Introduction { rank: rank as u32, world: world as u32, port };
 
     host.write_all(&introduction.encode(&token)).map_err(failed("introduce itself"))?;
-    host.set_read_timeout(Some(timeout)).map_err(failed("rendezvous"))?;
+    // The host waits as long as we do, and knows better who is missing: let it speak first.
+    host.set_read_timeout(Some(timeout + timeout / 10)).map_err(failed("rendezvous"))?;
     let mut directory = String::new();
     host.read_to_string(&mut directory).map_err(failed("wait for the others"))?;
     let addresses: Vec<SocketAddr> = directory.lines().map_while(|line| line.parse().ok()).collect();
     if addresses.len() != world {
-        return Err(RendezvousError::Missing { missing: world - addresses.len().min(world), world, waited: timeout });
+        return Err(RendezvousError::Ended { rank });
     }
 
     let mut peers: Vec<Option<TcpStream>> = (0..world).map(|_| None).collect();
@@ -130,8 +146,9 @@ pub fn join(
         stream.write_all(&introduction.encode(&token)).map_err(failed(&format!("introduce itself to rank {peer}")))?;
         peers[peer] = Some(stream);
     }
-    while let missing @ 1.. = peers[rank + 1..].iter().filter(|peer| peer.is_none()).count() {
+    while peers[rank + 1..].iter().any(Option::is_none) {
         let Some((caller, stream)) = door.admit(deadline)? else {
+            let missing = empty(&peers).into_iter().filter(|&peer| peer > rank).collect();
             return Err(RendezvousError::Missing { missing, world, waited: timeout });
         };
         let not_free =
@@ -207,13 +224,16 @@ impl Door {
             }
             drop(sockets);
 
-            if let Ok((stream, _)) = self.listener.accept()
-                && stream.set_nonblocking(true).is_ok()
-            {
-                if self.waiting.len() == Self::MAX_WAITING {
-                    self.waiting.remove(0);
+            match self.listener.accept() {
+                Err(error) if is_transient(&error) || error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => return Err(failed("answer the door")(error)),
+                Ok((stream, _)) => {
+                    stream.set_nonblocking(true).map_err(failed("answer the door"))?;
+                    if self.waiting.len() == Self::MAX_WAITING {
+                        self.waiting.remove(0);
+                    }
+                    self.waiting.push(Caller { stream, heard: [0; Introduction::LENGTH], length: 0 });
                 }
-                self.waiting.push(Caller { stream, heard: [0; Introduction::LENGTH], length: 0 });
             }
 
             let mut index = 0;
@@ -261,7 +281,19 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::call::{Call, Collective};
+    use crate::element::ElementType;
     use crate::transport::Transport;
+
+    const CALL: Call = Call {
+        sequence: 1,
+        collective: Collective::SendRecv,
+        algorithm: None,
+        op: None,
+        element: ElementType::U8,
+        elements: 2,
+        root: None,
+    };
 
     const TOKEN: Token = *b"sixteen secrets!";
     const PATIENCE: Duration = Duration::from_secs(20);
@@ -282,6 +314,9 @@ mod tests {
         let mut ranks: Vec<Tcp> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
         host.join().unwrap().unwrap();
 
+        for rank in &mut ranks {
+            rank.begin(CALL);
+        }
         for (from, to) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
             ranks[from].send(to, &[from as u8, to as u8]).unwrap();
             let mut received = [9, 9];
@@ -294,7 +329,7 @@ mod tests {
     fn a_rank_that_never_comes_is_an_error() {
         let meeting = Meeting::open(Ipv4Addr::LOCALHOST.into(), TOKEN).unwrap();
         let error = meeting.host(2, Duration::from_millis(10)).unwrap_err();
-        assert_eq!(error.to_string(), "2 of 2 ranks did not come within 10ms");
+        assert_eq!(error.to_string(), "of 2 ranks 0, 1 did not come within 10ms");
     }
 
     #[test]

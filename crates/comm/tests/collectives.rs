@@ -1,108 +1,118 @@
-//! Every collective on 1 to 9 ranks, over threads and over sockets, against closed forms.
+//! Every collective, operation, element type, algorithm and transport against closed forms.
 
-use std::net::Ipv4Addr;
-use std::thread;
-use std::time::Duration;
+mod common;
 
+use common::{TRANSPORTS, on_ranks};
+use half::{bf16, f16};
 use proptest::prelude::*;
-use ringstep_comm::transport::{Transport, mem};
-use ringstep_comm::{Algorithm, Group, collective, rendezvous};
+use ringstep_comm::collective::chunk;
+use ringstep_comm::{Algorithm, Element, Group, How, Op, cost};
 
-const LENGTHS: [usize; 7] = [0, 1, 3, 7, 64, 1009, 20_000];
+/// None, one, fewer than ranks, primes, and more than fits a block, a slot or a pipe.
+const LENGTHS: [usize; 6] = [0, 1, 3, 64, 1009, 70_001];
 
-/// Runs the same closure on every rank of a group and returns what each returned.
-fn on_all_ranks<T, R>(transports: Vec<T>, work: impl Fn(&mut Group) -> R + Send + Sync) -> Vec<R>
-where
-    T: Transport + 'static,
-    R: Send,
-{
-    let work = &work;
-    thread::scope(|scope| {
-        let ranks: Vec<_> = transports.into_iter().map(|t| scope.spawn(move || work(&mut Group::new(t)))).collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
+/// Small integers: exact in every type, whatever the order, even the sum and the product of nine.
+fn input(rank: usize, index: usize, op: Op) -> f64 {
+    match op {
+        Op::Product => [1.0, 2.0][(rank + index) % 4 / 3],
+        _ => ((rank * 3 + index) % 7) as f64,
+    }
 }
 
-fn tcp_mesh(world: usize) -> Vec<ringstep_comm::transport::tcp::Tcp> {
-    let (token, patience) = ([7; 16], Duration::from_secs(30));
-    let meeting = rendezvous::Meeting::open(Ipv4Addr::LOCALHOST.into(), token).unwrap();
-    let address = meeting.address();
-    thread::scope(|scope| {
-        scope.spawn(move || meeting.host(world, patience).unwrap());
-        let ranks: Vec<_> = (0..world)
-            .map(|rank| scope.spawn(move || rendezvous::join(address, token, rank, world, patience).unwrap()))
-            .collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
+/// The reduction of `input` over the ranks, from its definition.
+fn expected(world: usize, index: usize, op: Op) -> f64 {
+    let values = (0..world).map(|rank| input(rank, index, op));
+    match op {
+        Op::Sum | Op::Mean => values.sum(),
+        Op::Product => values.product(),
+        Op::Max => values.fold(f64::NEG_INFINITY, f64::max),
+        Op::Min => values.fold(f64::INFINITY, f64::min),
+    }
 }
 
-/// Small integers: their sums are exact in f32, in whatever order.
-fn input(rank: usize, index: usize) -> f32 {
-    ((rank + 1) * (index % 101 + 1)) as f32
+/// A mean is rounded as the type does: integers towards zero.
+fn expected_element<T: Element>(world: usize, index: usize, op: Op) -> T {
+    let mut value = [T::from_f64(expected(world, index, op))];
+    if op == Op::Mean {
+        T::divide(&mut value, world);
+    }
+    value[0]
 }
 
-/// The sum of `input` over the ranks, in closed form.
-fn expected_sum(world: usize, index: usize) -> f32 {
-    (world * (world + 1) / 2 * (index % 101 + 1)) as f32
+fn possible(algorithm: Algorithm, group: &mut Group) -> bool {
+    !algorithm.needs_shared_memory() || group.can_be_direct()
 }
 
-fn check_everything(group: &mut Group) {
+fn check_all_reduce<T: Element>(group: &mut Group, length: usize, op: Op, how: How) {
     let (rank, world) = (group.rank(), group.world());
-    for length in LENGTHS {
-        for algorithm in Algorithm::ALL {
-            let mut data: Vec<f32> = (0..length).map(|i| input(rank, i)).collect();
-            let before = group.bytes_sent();
-            group.all_reduce(&mut data, algorithm).unwrap();
-            for (index, &sum) in data.iter().enumerate() {
-                assert_eq!(
-                    sum,
-                    expected_sum(world, index),
-                    "{algorithm:?}, {world} ranks, element {index} of {length}"
-                );
-            }
-            assert_eq!(group.bytes_sent() - before, expected_bytes(algorithm, rank, world, length));
-        }
-        let mut data: Vec<f32> = (0..length).map(|i| input(rank, i)).collect();
-        group.broadcast(&mut data).unwrap();
-        assert!(data.iter().enumerate().all(|(i, &value)| value == input(0, i)));
-        group.barrier().unwrap();
+    let mut data: Vec<T> = (0..length).map(|i| T::from_f64(input(rank, i, op))).collect();
+    group.all_reduce(&mut data, op, how).unwrap();
+    for (index, &value) in data.iter().enumerate() {
+        let right = expected_element::<T>(world, index, op);
+        assert_eq!(value, right, "{how:?} {op:?}, {world} ranks, element {index} of {length}");
     }
 }
 
-/// What docs/algorithms.md says that a rank sends.
-fn expected_bytes(algorithm: Algorithm, rank: usize, world: usize, length: usize) -> u64 {
-    let elements = match algorithm {
-        Algorithm::GatherScatter if rank == 0 => (world - 1) * length,
-        Algorithm::GatherScatter => length,
-        // All but one chunk in each phase: 2(p-1)/p of the slice, to the rounding of the chunks.
-        Algorithm::Ring => {
-            let left_out = |chunk| collective::chunk(length, world, chunk % world).len();
-            2 * length - left_out(rank + 1) - left_out(rank + 2)
-        }
-    };
-    4 * elements as u64
+fn every_type(group: &mut Group, length: usize, op: Op, how: How) {
+    check_all_reduce::<f32>(group, length, op, how);
+    check_all_reduce::<f64>(group, length, op, how);
+    check_all_reduce::<f16>(group, length, op, how);
+    check_all_reduce::<bf16>(group, length, op, how);
+    check_all_reduce::<i32>(group, length, op, how);
+    check_all_reduce::<i64>(group, length, op, how);
+    check_all_reduce::<u8>(group, length, op, how);
 }
 
 #[test]
-fn threads_agree_with_closed_forms() {
-    for world in 1..=9 {
-        on_all_ranks(mem::mesh(world), check_everything);
+fn all_reduce_agrees_with_closed_forms() {
+    for transport in TRANSPORTS {
+        for world in 1..=9 {
+            on_ranks(transport, world, |group| {
+                for algorithm in Algorithm::ALL.into_iter().filter(|&it| possible(it, group)).collect::<Vec<_>>() {
+                    for op in Op::ALL {
+                        for length in [0, 1, 3, 1009] {
+                            every_type(group, length, op, algorithm.into());
+                        }
+                    }
+                    for length in LENGTHS {
+                        for deterministic in [false, true] {
+                            let how = How { algorithm: Some(algorithm), deterministic };
+                            check_all_reduce::<f32>(group, length, Op::Sum, how);
+                        }
+                    }
+                    check_all_reduce::<u8>(group, 1_300_003, Op::Max, algorithm.into());
+                }
+            });
+        }
     }
 }
 
 #[test]
-fn sockets_agree_with_closed_forms() {
-    for world in [1, 2, 3, 4, 7] {
-        on_all_ranks(tcp_mesh(world), check_everything);
+fn counted_bytes_are_those_of_the_cost_model() {
+    for transport in TRANSPORTS {
+        let shared = !transport.starts_with("tcp");
+        for world in 1..=9 {
+            on_ranks(transport, world, |group| {
+                let (rank, hosts) = (group.rank(), group.hosts());
+                for algorithm in Algorithm::ALL.into_iter().filter(|&it| possible(it, group)).collect::<Vec<_>>() {
+                    for length in LENGTHS {
+                        let before = group.bytes_sent();
+                        group.all_reduce(&mut vec![1.0f64; length], Op::Sum, algorithm).unwrap();
+                        let sent = (group.bytes_sent() - before) as usize;
+                        let formula = cost::bytes_sent(algorithm, rank, &hosts, shared, length, 8);
+                        assert_eq!(sent, formula, "{algorithm:?} on {transport}, rank {rank} of {world}, {length}");
+                    }
+                }
+            });
+        }
     }
 }
 
 #[test]
 fn the_ring_sends_exactly_its_share_when_the_slice_divides() {
     for world in 2..=9 {
-        let length = world * 1000;
-        let sent = on_all_ranks(mem::mesh(world), |group| {
-            group.all_reduce(&mut vec![1.0; length], Algorithm::Ring).unwrap();
+        let sent = on_ranks("mem", world, |group| {
+            group.all_reduce(&mut vec![1.0f32; world * 1000], Op::Sum, Algorithm::Ring).unwrap();
             group.bytes_sent()
         });
         assert_eq!(sent, vec![(2 * (world - 1) * 1000 * 4) as u64; world]);
@@ -110,48 +120,173 @@ fn the_ring_sends_exactly_its_share_when_the_slice_divides() {
 }
 
 #[test]
+fn the_other_collectives_agree_with_closed_forms() {
+    for transport in TRANSPORTS {
+        for world in [1, 2, 3, 4, 7] {
+            on_ranks(transport, world, |group| {
+                for length in LENGTHS {
+                    check_others(group, length);
+                }
+            });
+        }
+    }
+}
+
+fn check_others(group: &mut Group, length: usize) {
+    let (rank, world) = (group.rank(), group.world());
+    let mine = |rank: usize, i: usize| (rank * 1000 + i) as i64;
+    let sum = |i: usize| (0..world).map(|rank| mine(rank, i)).sum::<i64>();
+    let own: Vec<i64> = (0..length).map(|i| mine(rank, i)).collect();
+    for root in 0..world {
+        let mut data = own.clone();
+        group.broadcast(&mut data, root).unwrap();
+        assert!((0..length).all(|i| data[i] == mine(root, i)));
+
+        let mut data = own.clone();
+        group.reduce(&mut data, Op::Sum, root).unwrap();
+        assert!(rank != root || (0..length).all(|i| data[i] == sum(i)));
+
+        let mut all = vec![0; if rank == root { length * world } else { 0 }];
+        group.gather(&own, &mut all, root).unwrap();
+        assert!(all.iter().enumerate().all(|(at, &value)| value == mine(at / length, at % length)));
+
+        let mut part = vec![0; length];
+        group.scatter(&all, &mut part, root).unwrap();
+        assert_eq!(part, own);
+    }
+
+    let mut data = vec![0; length];
+    for i in chunk(length, world, rank) {
+        data[i] = 7 * i as i64;
+    }
+    group.all_gather(&mut data).unwrap();
+    assert!((0..length).all(|i| data[i] == 7 * i as i64));
+
+    let mut data = own.clone();
+    group.reduce_scatter(&mut data, Op::Sum).unwrap();
+    assert!(chunk(length, world, rank).all(|i| data[i] == sum(i)));
+
+    let outgoing: Vec<i64> = (0..length * world).map(|at| mine(rank, at)).collect();
+    let mut incoming = vec![0; length * world];
+    group.all_to_all(&outgoing, &mut incoming).unwrap();
+    assert!(incoming.iter().enumerate().all(|(at, &v)| v == mine(at / length, rank * length + at % length)));
+
+    // Around in a circle: even ranks send first.
+    let (right, left) = ((rank + 1) % world, (rank + world - 1) % world);
+    if world % 2 == 0 {
+        let mut received = vec![0; length];
+        if rank % 2 == 0 {
+            group.send(&own, right).unwrap();
+            group.recv(&mut received, left).unwrap();
+        } else {
+            group.recv(&mut received, left).unwrap();
+            group.send(&own, right).unwrap();
+        }
+        assert!((0..length).all(|i| received[i] == mine(left, i)));
+    }
+    group.barrier().unwrap();
+}
+
+#[test]
 fn a_barrier_lets_nobody_leave_early() {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    for world in 1..=9 {
-        let arrived = AtomicUsize::new(0);
-        on_all_ranks(mem::mesh(world), |group| {
-            for round in 1..=20 {
-                arrived.fetch_add(1, Ordering::SeqCst);
-                group.barrier().unwrap();
-                assert!(arrived.load(Ordering::SeqCst) >= round * world);
+    for transport in TRANSPORTS {
+        for world in [1, 2, 3, 5, 8] {
+            let arrived = AtomicUsize::new(0);
+            on_ranks(transport, world, |group| {
+                for round in 1..=20 {
+                    arrived.fetch_add(1, Ordering::SeqCst);
+                    group.barrier().unwrap();
+                    assert!(arrived.load(Ordering::SeqCst) >= round * world);
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn handles_are_worked_off_in_order_and_mix_with_other_calls() {
+    for transport in ["mem", "tcp", "shm"] {
+        on_ranks(transport, 3, |group| {
+            let handles: Vec<_> = (0..20)
+                .map(|i| group.start_all_reduce(vec![(group.rank() + i) as f32; 1000], Op::Sum, Algorithm::Ring))
+                .collect();
+            for (i, handle) in handles.into_iter().enumerate() {
+                assert_eq!(handle.wait().unwrap(), vec![(3 + 3 * i) as f32; 1000]);
             }
+            let dropped = group.start_all_reduce(vec![1.0f32; 10], Op::Sum, Algorithm::Tree);
+            drop(dropped);
+            let mut data = [group.rank() as i32];
+            group.all_reduce(&mut data, Op::Max, How::default()).unwrap();
+            assert_eq!(data, [2]);
         });
     }
 }
 
 #[test]
-fn a_rank_that_leaves_is_named_by_its_neighbours() {
-    let errors = on_all_ranks(tcp_mesh(3), |group| match group.rank() {
-        1 => String::new(),
-        _ => group.all_reduce(&mut [1.0; 5000], Algorithm::GatherScatter).unwrap_err().to_string(),
-    });
-    assert_eq!(errors[0], "rank 0: all_reduce: recv from rank 1: connection closed");
-    assert_eq!(errors[2], "rank 2: all_reduce: recv from rank 0: connection closed");
+fn sub_groups_work_beside_each_other_and_their_parent() {
+    for transport in TRANSPORTS {
+        on_ranks(transport, 6, |group| {
+            let rank = group.rank();
+            // Even and odd ranks, the latter in reverse order.
+            let odd = rank % 2 == 1;
+            let mut half = group.split(i64::from(odd), if odd { -(rank as i64) } else { 0 }).unwrap();
+            assert_eq!(half.world(), 3);
+            assert_eq!(half.rank(), if odd { (5 - rank) / 2 } else { rank / 2 });
+            let mut from_first = [rank as i32];
+            half.broadcast(&mut from_first, 0).unwrap();
+            assert_eq!(from_first, [if odd { 5 } else { 0 }]);
+            // Both at once: the sub-group's is under way while the parent works.
+            for algorithm in [Algorithm::Ring, Algorithm::Hierarchical] {
+                let sum = half.start_all_reduce(vec![rank as i64; 5000], Op::Sum, algorithm);
+                let mut all = vec![1i64; 3000];
+                group.all_reduce(&mut all, Op::Sum, algorithm).unwrap();
+                assert_eq!(all, vec![6; 3000]);
+                assert_eq!(sum.wait().unwrap(), vec![if odd { 9 } else { 6 }; 5000]);
+            }
+            let mut alone = half.split(half.rank() as i64, 0).unwrap();
+            assert_eq!(alone.world(), 1);
+            alone.barrier().unwrap();
+        });
+    }
+}
+
+/// Rounding sums of a whole world, as bits.
+fn bits(transport: &str, world: usize, rows: &[Vec<f32>], how: How) -> Vec<Vec<u32>> {
+    on_ranks(transport, world, |group| {
+        let mut data: Vec<f32> = rows.iter().map(|row| row[group.rank()]).collect();
+        group.all_reduce(&mut data, Op::Sum, how).unwrap();
+        data.into_iter().map(f32::to_bits).collect()
+    })
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
-    /// Values whose sums round: every rank still has the same bits, and every repeat too.
+    /// Values whose sums round: every rank has the same bits, in every repeat, over every transport of one layout; in
+    /// deterministic mode they are those of adding in the order of the ranks, whatever the algorithm.
     #[test]
-    fn all_ranks_end_with_the_same_bits(
+    fn bits_depend_on_nothing_but_the_inputs(
         world in 1usize..=6,
         rows in prop::collection::vec(prop::collection::vec(-1e3f32..1e3, 6), 0..60),
     ) {
+        let in_order: Vec<u32> =
+            rows.iter().map(|row| row[1..world].iter().fold(row[0], |sum, value| sum + value).to_bits()).collect();
         for algorithm in Algorithm::ALL {
-            let run = || on_all_ranks(mem::mesh(world), |group| {
-                let mut data: Vec<f32> = rows.iter().map(|row| row[group.rank()]).collect();
-                group.all_reduce(&mut data, algorithm).unwrap();
-                data.into_iter().map(f32::to_bits).collect::<Vec<_>>()
-            });
-            let first = run();
+            let first = bits("mem", world, &rows, algorithm.into());
             prop_assert!(first.iter().all(|bits| bits == &first[0]));
-            prop_assert_eq!(first, run());
+            prop_assert_eq!(&first, &bits("mem", world, &rows, algorithm.into()));
+            prop_assert_eq!(&first, &bits("shm", world, &rows, algorithm.into()));
+            if !algorithm.needs_shared_memory() && algorithm != Algorithm::Hierarchical {
+                prop_assert_eq!(&first, &bits("tcp", world, &rows, algorithm.into()));
+            }
+            let how = How { algorithm: Some(algorithm), deterministic: true };
+            for transport in TRANSPORTS {
+                if !algorithm.needs_shared_memory() || ["mem", "shm"].contains(&transport) {
+                    let all = bits(transport, world, &rows, how);
+                    prop_assert!(all.iter().all(|bits| *bits == in_order), "{:?} over {}", how, transport);
+                }
+            }
         }
     }
 }

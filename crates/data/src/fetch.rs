@@ -1,7 +1,7 @@
 //! Getting a data set onto this machine, verified.
 //!
-//! A file is downloaded into memory, checked, and only then written, beside its place first: a broken connection, a
-//! wrong mirror or Ctrl-C leaves nothing behind.
+//! A file is downloaded into memory, checked, and only then written, beside its place first: a broken connection or a
+//! wrong mirror leaves nothing behind, and nothing ever leaves half a file in place.
 
 use std::fs;
 use std::io::Read;
@@ -82,7 +82,6 @@ const MAX_BYTES: u64 = 1 << 30;
 
 /// Puts all files of a data set that are not there yet into a folder.
 pub fn get(source: &Source, origin: &Origin, folder: &Path, progress: &mut Progress<'_>) -> Result<(), DataError> {
-    fs::create_dir_all(folder).map_err(DataError::io(folder))?;
     for piece in source.files {
         if verify(folder, piece).is_ok() {
             continue;
@@ -100,10 +99,16 @@ pub fn get(source: &Source, origin: &Origin, folder: &Path, progress: &mut Progr
         // Whatever was there is damaged, packed or not; the one that is not replaced must not hide the right one.
         let other = if name == piece.name { gzipped(piece) } else { piece.name.to_owned() };
         let path = folder.join(&name);
+        fs::create_dir_all(folder).map_err(DataError::io(folder))?;
         file::write_whole(&path, &bytes).map_err(DataError::io(&path))?;
         let _ = fs::remove_file(folder.join(other));
     }
     Ok(())
+}
+
+/// Whether all files of a data set are in a folder, right or not.
+pub fn is_there(source: &Source, folder: &Path) -> bool {
+    source.files.iter().all(|piece| file::find(folder, piece.name).is_ok())
 }
 
 /// Checks one file of a folder against its checksum.

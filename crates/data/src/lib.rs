@@ -72,12 +72,12 @@ pub enum DataError {
         file: &'static str,
     },
     /// The file cannot be read or written.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {error}", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        error: io::Error,
     },
     /// The file is there, and not what its name says.
     #[error("{}: {problem}", path.display())]
@@ -94,7 +94,7 @@ pub enum DataError {
 
 impl DataError {
     fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Io { path: path.to_owned(), source }
+        move |error| Self::Io { path: path.to_owned(), error }
     }
 
     fn malformed(path: &Path, problem: impl Into<String>) -> Self {

@@ -126,7 +126,7 @@ fn whatever_is_wrong_leaves_nothing_behind() {
         assert!(error.contains(complaint), "{error}");
         assert!(error.contains("`ringstep data get test --from DIR`"), "{error}");
         assert_eq!(error.lines().count(), 1);
-        assert!(files(folder.path()).is_empty());
+        assert!(files(folder.path()).is_empty(), "{complaint}");
     }
 }
 

@@ -12,12 +12,12 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// The file cannot be read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {error}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        error: io::Error,
     },
     /// The file is no safetensors file.
     #[error("{}: not a safetensors file: {problem}", path.display())]
@@ -58,7 +58,7 @@ pub fn to_bytes(model: &Model) -> Vec<u8> {
 
 /// Sets all of the model's weights from a safetensors file.
 pub fn load(model: &mut Model, path: &Path) -> Result<(), CheckpointError> {
-    let bytes = fs::read(path).map_err(|source| CheckpointError::Io { path: path.to_owned(), source })?;
+    let bytes = fs::read(path).map_err(|error| CheckpointError::Io { path: path.to_owned(), error })?;
     let file = SafeTensors::deserialize(&bytes)
         .map_err(|error| CheckpointError::Malformed { path: path.to_owned(), problem: error.to_string() })?;
     let does_not_fit = |problem| CheckpointError::DoesNotFit { path: path.to_owned(), problem };

@@ -39,6 +39,9 @@ pub enum Length {
     Steps(usize),
 }
 
+/// Beyond this, connecting everyone with everyone makes no sense.
+pub const MAX_WORKERS: usize = 1024;
+
 /// A job that cannot be done.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum JobError {
@@ -77,6 +80,17 @@ pub enum JobError {
         /// Workers of the job.
         workers: usize,
     },
+    /// More workers than make sense anywhere.
+    #[error("{0} workers: at most {MAX_WORKERS} are possible")]
+    TooManyWorkers(usize),
+    /// More steps than can be counted.
+    #[error("{epochs} epochs of {steps} steps are more than can be counted")]
+    TooLong {
+        /// Epochs of the job.
+        epochs: usize,
+        /// Steps in each.
+        steps: usize,
+    },
     /// `single` is one worker by definition.
     #[error("single has one worker, not {0}")]
     SingleWithWorkers(usize),
@@ -101,12 +115,15 @@ impl Job {
             true => Ok(()),
             false => Err(JobError::OutOfRange { name, value, range }),
         };
-        check("lr", self.lr, self.lr > 0.0 && self.lr.is_finite(), "positive")?;
+        check("lr", self.lr, self.lr > 0.0 && self.lr.is_finite(), "positive and finite")?;
         check("momentum", self.momentum, (0.0..1.0).contains(&self.momentum), "at least 0 and below 1")?;
         let decay = self.weight_decay;
         check("weight-decay", decay, decay >= 0.0 && decay.is_finite(), "at least 0")?;
         if self.sync == Sync::Single && self.workers > 1 {
             return Err(JobError::SingleWithWorkers(self.workers));
+        }
+        if self.workers > MAX_WORKERS {
+            return Err(JobError::TooManyWorkers(self.workers));
         }
         let (workers, batch, shard) = (self.workers, self.batch, images / self.workers);
         if shard == 0 {
@@ -114,6 +131,10 @@ impl Job {
         }
         if batch > shard {
             return Err(JobError::BatchLargerThanShard { batch, shard, images, workers });
+        }
+        let steps = self.shard(0, images).steps();
+        if unit == "epochs" && length.checked_mul(steps).is_none() {
+            return Err(JobError::TooLong { epochs: length, steps });
         }
         Ok(())
     }
@@ -167,7 +188,7 @@ mod tests {
             refusal(|job| job.batch = 26),
             "a batch of 26 is larger than a worker's shard of 25 images (100 images, 4 workers)"
         );
-        assert_eq!(refusal(|job| job.lr = f32::NAN), "lr is NaN: it must be positive");
+        assert_eq!(refusal(|job| job.lr = f32::NAN), "lr is NaN: it must be positive and finite");
         assert_eq!(refusal(|job| job.momentum = 1.0), "momentum is 1: it must be at least 0 and below 1");
         assert_eq!(refusal(|job| job.weight_decay = -1.0), "weight-decay is -1: it must be at least 0");
         assert_eq!(refusal(|job| job.sync = Sync::Single), "single has one worker, not 4");

@@ -1,6 +1,6 @@
 //! How workers stay in step.
 
-use ringstep_comm::{Algorithm, CollectiveError, Group};
+use ringstep_comm::{Algorithm, CollectiveError, Group, How, Op};
 
 /// A way of keeping replicas equal.
 pub trait Strategy {
@@ -22,14 +22,18 @@ impl Strategy for Single {
 
 /// One all-reduce over all gradients at once.
 struct AllReduce {
-    algorithm: Algorithm,
+    /// `None`: whichever the cost model thinks best.
+    algorithm: Option<Algorithm>,
 }
 
 impl Strategy for AllReduce {
     fn synchronise(&mut self, group: &mut Group, gradients: &mut [f32]) -> Result<(), CollectiveError> {
-        group.all_reduce(gradients, self.algorithm)
+        group.all_reduce(gradients, Op::Sum, How { algorithm: self.algorithm, deterministic: false })
     }
 }
+
+/// The name for leaving the choice of an algorithm to the cost model.
+pub const AUTO: &str = "auto";
 
 /// The ways of synchronising, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,13 +42,13 @@ pub enum Sync {
     Single,
     /// Rank 0 collects the gradients, averages them and hands the average back.
     GatherScatter,
-    /// An all-reduce, by whichever algorithm.
-    AllReduce(Algorithm),
+    /// An all-reduce, by this algorithm or by whichever the cost model thinks best.
+    AllReduce(Option<Algorithm>),
 }
 
 impl Sync {
     /// All of them; an all-reduce goes around a ring unless told otherwise.
-    pub const ALL: [Self; 3] = [Self::Single, Self::GatherScatter, Self::AllReduce(Algorithm::Ring)];
+    pub const ALL: [Self; 3] = [Self::Single, Self::GatherScatter, Self::AllReduce(Some(Algorithm::Ring))];
 
     /// The name on the command line and in reports.
     pub fn name(self) -> &'static str {
@@ -55,19 +59,20 @@ impl Sync {
         }
     }
 
-    /// The collective behind it, if there is one.
-    pub fn algorithm(self) -> Option<Algorithm> {
+    /// The name of the algorithm behind it.
+    pub fn algorithm_name(self) -> &'static str {
         match self {
-            Self::Single => None,
-            Self::GatherScatter => Some(Algorithm::GatherScatter),
-            Self::AllReduce(algorithm) => Some(algorithm),
+            Self::Single => "none",
+            Self::GatherScatter => Algorithm::GatherScatter.name(),
+            Self::AllReduce(algorithm) => algorithm.map_or(AUTO, Algorithm::name),
         }
     }
 
     pub(crate) fn strategy(self) -> Box<dyn Strategy> {
-        match self.algorithm() {
-            None => Box::new(Single),
-            Some(algorithm) => Box::new(AllReduce { algorithm }),
+        match self {
+            Self::Single => Box::new(Single),
+            Self::GatherScatter => Box::new(AllReduce { algorithm: Some(Algorithm::GatherScatter) }),
+            Self::AllReduce(algorithm) => Box::new(AllReduce { algorithm }),
         }
     }
 }

@@ -24,9 +24,9 @@ pub struct Summary {
     pub train_accuracy: f64,
     /// Accuracy of the final weights on the test images, as a fraction.
     pub test_accuracy: f64,
-    /// Wall time of the training, of the slowest rank.
+    /// Wall time of the training, mean over the ranks.
     pub seconds: f64,
-    /// Median time of a step without the first, of the slowest rank.
+    /// Median time of a step without the first, mean over the ranks.
     pub seconds_per_step: f64,
     /// Time in forward, backward and optimizer, mean over the ranks.
     pub compute_seconds: f64,
@@ -73,21 +73,20 @@ pub fn sum_up(job: &Job, ranks: &[(Vec<Epoch>, Outcome)]) -> Result<Summary, Out
     let epoch_accuracies = per_image(|epoch| epoch.correct as f64);
 
     let outcomes = || ranks.iter().map(|(_, outcome)| outcome);
-    let slowest = |time: fn(&Outcome) -> f64| outcomes().map(time).fold(0.0, f64::max);
     let mean = |time: fn(&Outcome) -> f64| outcomes().map(time).sum::<f64>() / ranks.len() as f64;
     let test_images: usize = outcomes().map(|outcome| outcome.test_images).sum();
     let test_correct: usize = outcomes().map(|outcome| outcome.test_correct).sum();
     Ok(Summary {
         sync: job.sync.name().to_owned(),
-        algorithm: job.sync.algorithm().map_or("none", |algorithm| algorithm.name()).to_owned(),
+        algorithm: job.sync.algorithm_name().to_owned(),
         workers: job.workers,
         epochs,
         steps: ranks[0].1.steps,
         train_loss: epoch_losses[epochs - 1],
         train_accuracy: epoch_accuracies[epochs - 1],
         test_accuracy: test_correct as f64 / test_images as f64,
-        seconds: slowest(|outcome| outcome.seconds),
-        seconds_per_step: slowest(|outcome| outcome.seconds_per_step),
+        seconds: mean(|outcome| outcome.seconds),
+        seconds_per_step: mean(|outcome| outcome.seconds_per_step),
         compute_seconds: mean(|outcome| outcome.compute_seconds),
         comm_seconds: mean(|outcome| outcome.comm_seconds),
         bytes_sent: outcomes().map(|outcome| outcome.bytes_sent).max().unwrap_or(0),

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ringstep_comm::{CollectiveError, Group};
+use ringstep_comm::{CollectiveError, Group, tune};
 use ringstep_data::file::sha256;
 use ringstep_data::loader::{Batch, Loader};
 use ringstep_data::shard::batch_of;
@@ -12,9 +12,9 @@ use ringstep_nn::Model;
 use ringstep_nn::optim::Sgd;
 use serde::{Deserialize, Serialize};
 
-use crate::Job;
 use crate::checkpoint::{self, CheckpointError};
 use crate::clock::Clock;
+use crate::{Job, Sync};
 
 /// What a rank says while it trains.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
@@ -95,6 +95,12 @@ pub enum WorkerError {
         /// Not a number, or infinite.
         loss: f64,
     },
+    /// Training has run away in its last step.
+    #[error("rank {rank}: the final weights are not finite: training diverged, a smaller lr may help")]
+    Overflowed {
+        /// The rank that saw it.
+        rank: usize,
+    },
 }
 
 /// A batch for evaluation, where nothing depends on its size but speed.
@@ -121,9 +127,12 @@ pub fn run(
         Some(path) => checkpoint::load(&mut model, path)?,
         None => model.initialise(job.seed),
     }
-    group.broadcast(model.values_mut())?;
+    group.broadcast(model.values_mut(), 0)?;
     let mut optimizer = Sgd::new(model.values_mut().len(), job.lr, job.momentum, job.weight_decay);
     let mut strategy = job.sync.strategy();
+    if job.sync == Sync::AllReduce(None) {
+        tune::measure(group)?;
+    }
     group.barrier()?;
 
     let setup_bytes = group.bytes_sent();
@@ -162,6 +171,10 @@ pub fn run(
         }
     }
 
+    // The last step's loss was that before it.
+    if model.values_mut().iter().any(|value| !value.is_finite()) {
+        return Err(WorkerError::Overflowed { rank: group.rank() });
+    }
     let (seconds, bytes_sent) = (clock.seconds(), group.bytes_sent() - setup_bytes);
     let (test_images, test_correct) = evaluate(&mut model, &loader, &data.test, group);
     let weights = checkpoint::to_bytes(&model);
@@ -199,7 +212,7 @@ struct EpochRecorder {
 }
 
 impl EpochRecorder {
-    fn new(epoch: usize, clock: &Clock, group: &Group) -> Self {
+    fn new(epoch: usize, clock: &Clock, group: &mut Group) -> Self {
         let sums = Epoch { epoch, seconds: clock.seconds(), bytes_sent: group.bytes_sent(), ..Epoch::default() };
         Self { sums, compute: clock.compute, communication: clock.communication }
     }
@@ -210,7 +223,7 @@ impl EpochRecorder {
         self.sums.correct += score.correct;
     }
 
-    fn finish(self, clock: &Clock, group: &Group) -> Epoch {
+    fn finish(self, clock: &Clock, group: &mut Group) -> Epoch {
         Epoch {
             seconds: clock.seconds() - self.sums.seconds,
             compute_seconds: (clock.compute - self.compute).as_secs_f64(),

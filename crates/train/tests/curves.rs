@@ -14,7 +14,7 @@ use ringstep_train::worker::{self, Report};
 use ringstep_train::{Job, Sync, checkpoint};
 use serde::Deserialize;
 
-const RING: Sync = Sync::AllReduce(Algorithm::Ring);
+const RING: Sync = Sync::AllReduce(Some(Algorithm::Ring));
 
 #[derive(Deserialize)]
 struct Reference {

@@ -13,11 +13,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
+use ringstep_comm::rendezvous::RendezvousError;
 use ringstep_data::Dataset;
 use ringstep_train::summary::{Summary, sum_up};
 use ringstep_train::worker::{Epoch, Outcome, Report};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use self::protocol::Blame;
 pub use self::protocol::Message;
 use crate::settings::{Launch, Settings};
 
@@ -33,7 +35,7 @@ pub struct Run<'a> {
 
 impl Run<'_> {
     /// Runs all workers to the end. `observe` is told what each rank says.
-    pub fn execute(&self, interrupts: &Interrupts, observe: &mut dyn FnMut(usize, &Message)) -> Result<Summary> {
+    pub fn execute(&self, interrupts: &Interrupts, observe: &mut Observer<'_>) -> Result<Summary> {
         let job = self.settings.job()?;
         let ranks = match self.settings.launch()? {
             Launch::Processes => {
@@ -41,7 +43,7 @@ impl Run<'_> {
                 supervise(&mut crew, &events, job.workers, interrupts, observe)?
             }
             Launch::Threads => {
-                let (mut crew, events) = threads::start(self, &job);
+                let (mut crew, events) = threads::start(self, &job)?;
                 supervise(&mut crew, &events, job.workers, interrupts, observe)?
             }
         };
@@ -49,13 +51,20 @@ impl Run<'_> {
     }
 }
 
-/// What the supervisor hears: a worker speaks, or will never speak again.
+/// Is told what each rank says; an error ends the run.
+pub type Observer<'a> = dyn FnMut(usize, &Message) -> Result<()> + 'a;
+
+/// What the supervisor hears.
 enum Event {
+    /// A worker speaks.
     Said(usize, Message),
+    /// A worker will never speak again.
     Gone(usize),
+    /// The ranks did not come together.
+    NoMeeting(RendezvousError),
 }
 
-/// The workers of a run. Dropping it ends those that are left.
+/// The workers of a run.
 trait Crew {
     /// How a worker that is gone ended.
     fn obituary(&mut self, rank: usize) -> String;
@@ -72,7 +81,7 @@ fn supervise(
     events: &Receiver<Event>,
     world: usize,
     interrupts: &Interrupts,
-    observe: &mut dyn FnMut(usize, &Message),
+    observe: &mut Observer<'_>,
 ) -> Result<Vec<(Vec<Epoch>, Outcome)>> {
     let mut epochs: Vec<Vec<Epoch>> = vec![Vec::new(); world];
     let mut outcomes: Vec<Option<Outcome>> = vec![None; world];
@@ -81,8 +90,10 @@ fn supervise(
     loop {
         interrupts.check()?;
         if verdict_due.is_some_and(|due| Instant::now() >= due) {
-            let worst = failures.into_iter().max_by_key(|failure| failure.blame).expect("there is one");
-            return Err(anyhow!(worst.description));
+            let heard_of =
+                |rank: usize| outcomes[rank].is_some() || failures.iter().any(|failure| failure.rank == Some(rank));
+            let silent: Vec<usize> = (0..world).filter(|&rank| !heard_of(rank)).collect();
+            return Err(verdict(&failures, &silent));
         }
         let event = match events.recv_timeout(ATTENTION) {
             Ok(event) => event,
@@ -95,23 +106,25 @@ fn supervise(
         };
         match event {
             Event::Said(rank, message) => {
-                observe(rank, &message);
+                observe(rank, &message)?;
                 match message {
                     Message::Report(Report::Progress { .. }) => {}
                     Message::Report(Report::Epoch(epoch)) => epochs[rank].push(epoch),
                     Message::Done(outcome) => outcomes[rank] = Some(outcome),
-                    Message::Failed { error, lost_peer } => {
-                        let blame = if lost_peer { Blame::LostPeer } else { Blame::OwnError };
-                        failures.push(Failure { rank, blame, description: error });
+                    Message::Failed { error, blame } => {
+                        failures.push(Failure { rank: Some(rank), blame, description: error });
                     }
                 }
             }
             Event::Gone(rank) => {
-                let spoke = outcomes[rank].is_some() || failures.iter().any(|failure| failure.rank == rank);
+                let spoke = outcomes[rank].is_some() || failures.iter().any(|failure| failure.rank == Some(rank));
                 if !spoke {
                     let description = format!("rank {rank} {}", crew.obituary(rank));
-                    failures.push(Failure { rank, blame: Blame::Died, description });
+                    failures.push(Failure { rank: Some(rank), blame: Blame::Died, description });
                 }
+            }
+            Event::NoMeeting(error) => {
+                failures.push(Failure { rank: None, blame: Blame::OwnError, description: error.to_string() });
             }
         }
         if !failures.is_empty() {
@@ -123,19 +136,23 @@ fn supervise(
     Ok(epochs.into_iter().zip(outcomes).collect())
 }
 
-/// Why a run failed, as one rank saw it.
+/// Why a run failed, as one rank saw it, or as the rendezvous did.
 struct Failure {
-    rank: usize,
+    rank: Option<usize>,
     blame: Blame,
     description: String,
 }
 
-/// When one rank fails the others lose it and fail too; the cause is whoever has the most blame.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Blame {
-    LostPeer,
-    OwnError,
-    Died,
+/// What to tell the user: the cause rather than an effect. When one rank fails the others lose it and fail too.
+fn verdict(failures: &[Failure], silent: &[usize]) -> anyhow::Error {
+    // Of equals the first: it noticed first.
+    let worst = failures.iter().rev().max_by_key(|failure| failure.blame).expect("there is a failure");
+    match silent {
+        [rank] if worst.blame <= Blame::SilentPeer => {
+            anyhow!("rank {rank} does not answer any more ({})", worst.description)
+        }
+        _ => anyhow!(worst.description.clone()),
+    }
 }
 
 /// Remembers whether the user, or the system, wants this to end.
@@ -147,7 +164,7 @@ impl Interrupts {
     /// From now on Ctrl-C and its like end the workers first, and this process afterwards.
     pub fn catch() -> Result<Self> {
         let signal = Arc::new(AtomicUsize::new(0));
-        for number in [SIGINT, SIGTERM, SIGHUP] {
+        for number in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&number| !is_ignored(number)) {
             signal_hook::flag::register_usize(number, Arc::clone(&signal), number as usize)?;
         }
         Ok(Self { signal })
@@ -160,6 +177,14 @@ impl Interrupts {
             signal => Err(Interrupted { signal }),
         }
     }
+}
+
+/// Whether this process was started with a signal ignored, as `nohup` does with SIGHUP; it then stays ignored.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 == 1
 }
 
 /// A signal asked for the end.

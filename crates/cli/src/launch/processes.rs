@@ -3,9 +3,11 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::Ipv4Addr;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use ringstep_comm::rendezvous::{Meeting, Token};
@@ -14,7 +16,8 @@ use ringstep_comm::transport::DEFAULT_TIMEOUT;
 use super::protocol::Start;
 use super::{Crew, Event, Run};
 
-/// Child processes, each with the pipe whose end tells it that the launcher is gone.
+/// Child processes, each with the pipe whose end tells it that the launcher is gone. Dropping them ends those that are
+/// left.
 pub(super) struct Processes(Vec<(Child, ChildStdin)>);
 
 /// Starts all workers and begins to listen to them.
@@ -23,14 +26,22 @@ pub(super) fn start(run: &Run<'_>, world: usize) -> Result<(Processes, Receiver<
     getrandom::fill(&mut token).context("no randomness for the job's token")?;
     let meeting = Meeting::open(Ipv4Addr::LOCALHOST.into(), token)?;
     let address = meeting.address();
-    // If somebody never comes, the others notice and say so.
-    thread::spawn(move || meeting.host(world, DEFAULT_TIMEOUT));
-
-    let program = std::env::current_exe().context("cannot find this program to start workers")?;
     let (sender, events) = channel();
+    let host = sender.clone();
+    spawn("rendezvous", move || {
+        if let Err(error) = meeting.host(world, DEFAULT_TIMEOUT) {
+            let _ = host.send(Event::NoMeeting(error));
+        }
+    })?;
+
+    // This very program, even if its file has been replaced since it was started.
+    let program = Path::new("/proc/self/exe");
     let mut crew = Processes(Vec::new());
     for rank in 0..world {
-        let mut child = Command::new(&program)
+        let start =
+            Start { settings: run.settings.clone(), model_file: run.model_file.clone(), rank, meeting: address, token };
+        let start = serde_json::to_string(&start).context("these settings cannot be passed on to workers")?;
+        let mut child = Command::new(program)
             .arg("worker")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -38,15 +49,19 @@ pub(super) fn start(run: &Run<'_>, world: usize) -> Result<(Processes, Receiver<
             .with_context(|| format!("cannot start the process of rank {rank}"))?;
         let mut orders = child.stdin.take().expect("it is piped");
         let reports = child.stdout.take().expect("it is piped");
-        let start =
-            Start { settings: run.settings.clone(), model_file: run.model_file.clone(), rank, meeting: address, token };
         // A worker that is gone already is noticed by the end of its reports.
-        let _ = orders.write_all(format!("{}\n", serde_json::to_string(&start)?).as_bytes());
+        let _ = orders.write_all(format!("{start}\n").as_bytes());
         crew.0.push((child, orders));
         let sender = sender.clone();
-        thread::spawn(move || listen(rank, reports, &sender));
+        spawn("reports", move || listen(rank, reports, &sender))?;
     }
     Ok((crew, events))
+}
+
+/// Starts a thread, or says that the system has none left.
+pub(super) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(work);
+    thread.map(drop).context("cannot start another thread")
 }
 
 /// Passes a worker's messages on until there are no more.
@@ -63,7 +78,18 @@ fn listen(rank: usize, reports: ChildStdout, events: &Sender<Event>) {
 
 impl Crew for Processes {
     fn obituary(&mut self, rank: usize) -> String {
-        match self.0[rank].0.wait() {
+        let child = &mut self.0[rank].0;
+        // It has closed its output, so its end is near; whoever takes longer is not waited for.
+        let deadline = Instant::now() + Duration::from_secs(1);
+        let status = loop {
+            match child.try_wait() {
+                Ok(Some(status)) => break Ok(status),
+                Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(1)),
+                Ok(None) => return "has stopped reporting".to_owned(),
+                Err(error) => break Err(error),
+            }
+        };
+        match status {
             Ok(status) => match (status.signal(), status.code()) {
                 (Some(signal), _) => format!("died: killed by signal {signal}"),
                 (None, code) => format!("died: exited with code {}", code.unwrap_or(0)),

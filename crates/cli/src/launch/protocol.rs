@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use ringstep_comm::rendezvous::Token;
+use ringstep_comm::rendezvous::{RendezvousError, Token};
+use ringstep_comm::transport::{Cause, TransportError};
 use ringstep_train::worker::{Outcome, Report, WorkerError};
 use serde::{Deserialize, Serialize};
 
@@ -31,9 +32,22 @@ pub enum Message {
     Failed {
         /// Begins with `rank N`.
         error: String,
-        /// Whether it only failed because another rank was gone.
-        lost_peer: bool,
+        /// Whose fault it was.
+        blame: Blame,
     },
+}
+
+/// How much a failure says about the cause of the end, less first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Blame {
+    /// It only failed because another rank was gone.
+    LostPeer,
+    /// It only failed because another rank was silent for too long.
+    SilentPeer,
+    /// It failed by itself.
+    OwnError,
+    /// It is gone without a word.
+    Died,
 }
 
 impl Message {
@@ -43,7 +57,16 @@ impl Message {
         if !text.starts_with(&format!("rank {rank}:")) {
             text = format!("rank {rank}: {text}");
         }
-        let lost_peer = matches!(error.downcast_ref(), Some(WorkerError::Collective(_)));
-        Self::Failed { error: text, lost_peer }
+        let peer = match error.downcast_ref() {
+            Some(WorkerError::Collective(error)) => Some(&error.error.cause),
+            _ => error.downcast_ref::<TransportError>().map(|error| &error.cause),
+        };
+        let blame = match peer {
+            Some(Cause::TimedOut(_)) => Blame::SilentPeer,
+            Some(Cause::Closed) => Blame::LostPeer,
+            _ if error.is::<RendezvousError>() => Blame::LostPeer,
+            _ => Blame::OwnError,
+        };
+        Self::Failed { error: text, blame }
     }
 }

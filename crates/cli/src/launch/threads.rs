@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
 
+use anyhow::Result;
 use ringstep_comm::Group;
 use ringstep_comm::transport::mem;
 use ringstep_train::Job;
 
+use super::processes::spawn;
 use super::protocol::Message;
 use super::worker::Worker;
 use super::{Crew, Event, Run};
@@ -16,13 +17,13 @@ use super::{Crew, Event, Run};
 pub(super) struct Threads;
 
 /// Starts all workers.
-pub(super) fn start(run: &Run<'_>, job: &Job) -> (Threads, Receiver<Event>) {
+pub(super) fn start(run: &Run<'_>, job: &Job) -> Result<(Threads, Receiver<Event>)> {
     let (sender, events) = channel();
     for (rank, transport) in mem::mesh(job.workers).into_iter().enumerate() {
         let (job, settings, model_file) = (job.clone(), run.settings.clone(), run.model_file.clone());
         let data = Arc::clone(run.data);
         let sender = sender.clone();
-        thread::spawn(move || {
+        spawn("worker", move || {
             let _farewell = Farewell { rank, sender: sender.clone() };
             // When nobody listens any more this process is about to end.
             let say = |message| drop(sender.send(Event::Said(rank, message)));
@@ -31,9 +32,9 @@ pub(super) fn start(run: &Run<'_>, job: &Job) -> (Threads, Receiver<Event>) {
                 Ok(outcome) => Message::Done(outcome),
                 Err(error) => Message::failure(rank, &error),
             });
-        });
+        })?;
     }
-    (Threads, events)
+    Ok((Threads, events))
 }
 
 /// Says that a thread has ended, also when it panicked.

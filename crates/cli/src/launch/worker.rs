@@ -1,6 +1,6 @@
 //! What a worker does, as a process or as a thread.
 
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -8,6 +8,7 @@ use std::thread;
 
 use anyhow::{Context, Result};
 use ringstep_comm::transport::DEFAULT_TIMEOUT;
+use ringstep_comm::transport::shm::Shm;
 use ringstep_comm::{Group, rendezvous};
 use ringstep_data::{Dataset, file};
 use ringstep_train::Job;
@@ -15,12 +16,15 @@ use ringstep_train::worker::{self, Outcome, Report};
 
 use super::protocol::{Message, Start};
 use crate::datasets;
+use crate::settings::ProcessTransport;
 
 /// `ringstep worker`: takes its orders from standard input and reports on standard output.
 pub fn main() -> ExitCode {
     let mut line = String::new();
     let start: Start = match io::stdin().lock().read_line(&mut line).map(|_| serde_json::from_str(&line)) {
         Ok(Ok(start)) => start,
+        // The launcher was gone before it could say anything.
+        Ok(Err(_)) if line.is_empty() && !io::stdin().is_terminal() => return ExitCode::FAILURE,
         _ => {
             eprintln!("error: worker is started by compare and train, not by hand");
             return ExitCode::from(2);
@@ -57,7 +61,11 @@ fn work(start: &Start) -> Result<Outcome> {
     let data = datasets::load(&start.settings)?;
     let transport = rendezvous::join(start.meeting, start.token, start.rank, job.workers, DEFAULT_TIMEOUT)?;
     let run = Worker { job: &job, settings: &start.settings, data: &data, model_file: &start.model_file };
-    run.train(Group::new(transport), &mut |report| say(&Message::Report(report)))
+    let group = match start.settings.transport()? {
+        ProcessTransport::Tcp => Group::new(transport),
+        ProcessTransport::Shm => Group::new(Shm::over(transport)?),
+    };
+    run.train(group, &mut |report| say(&Message::Report(report)))
 }
 
 /// One rank of a run.

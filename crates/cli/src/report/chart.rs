@@ -43,7 +43,8 @@ impl Lines<'_> {
         let y = |value: f64| HEIGHT - BOTTOM - value / top * (HEIGHT - TOP - BOTTOM);
         let shown = |value: f64| match self.percent {
             true => format!("{:.0}%", 100.0 * value),
-            false => format!("{value:.*}", if step < 1.0 { 1 + usize::from(step < 0.1) } else { 0 }),
+            false if top >= 1e5 => format!("{value:.0e}"),
+            false => format!("{value:.*}", (-step.log10().floor()).max(0.0) as usize),
         };
 
         let mut svg = format!(

@@ -50,7 +50,17 @@ pub fn page(rows: &[Row], config: &str, data: &Dataset) -> String {
         ("{{config}}", escape(config)),
         ("{{attribution}}", escape(&format!("{}: {}.", MNIST.name, MNIST.licence))),
     ];
-    fields.into_iter().fold(TEMPLATE.to_owned(), |page, (field, content)| page.replace(field, &content))
+    // In one pass: what is filled in may itself look like a field.
+    let mut page = String::new();
+    let mut rest = TEMPLATE;
+    while let Some(start) = rest.find("{{") {
+        let end = start + rest[start..].find("}}").expect("fields are closed") + 2;
+        let (_, content) = fields.iter().find(|(field, _)| *field == &rest[start..end]).expect("all fields are known");
+        page.push_str(&rest[..start]);
+        page.push_str(content);
+        rest = &rest[end..];
+    }
+    page + rest
 }
 
 fn table(rows: &[Row]) -> String {

@@ -1,5 +1,10 @@
 //! What a person sees in the terminal.
 
+use std::fmt;
+use std::io::{self, ErrorKind, Write};
+
+use anyhow::{Context, Result};
+
 mod progress;
 mod table;
 mod units;
@@ -7,3 +12,11 @@ mod units;
 pub use progress::Progress;
 pub use table::{HEADINGS, cells, table};
 pub use units::{row_name, seconds};
+
+/// Prints a line on standard output. Whoever has stopped reading, as `head` does, is no error.
+pub fn print(line: fmt::Arguments<'_>) -> Result<()> {
+    match writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("standard output"),
+        _ => Ok(()),
+    }
+}

@@ -1,7 +1,7 @@
 //! Progress while runs go on: a bar for each, or lines where there is no terminal.
 
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, stderr};
+use std::io::{IsTerminal, Write, stderr, stdout};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use ringstep_train::Job;
@@ -95,15 +95,17 @@ impl RunProgress<'_> {
         self.bar.set_position(summary.steps as u64);
         self.bar.finish_with_message(result.clone());
         if !stderr().is_terminal() {
-            eprintln!("{}: {} epochs in {}: {result}", self.bar.prefix(), summary.epochs, seconds(summary.seconds));
+            let (name, steps) = (self.bar.prefix(), summary.steps);
+            let _ = writeln!(stderr(), "{name}: {steps} steps in {}: {result}", seconds(summary.seconds));
         }
     }
 
     fn say(&self, line: &str) {
         match (self.on.verbose, self.on.json) {
             (false, _) => {}
-            (true, false) => self.on.bars.suspend(|| println!("{line}")),
-            (true, true) => self.on.bars.suspend(|| eprintln!("{line}")),
+            // Nobody may be reading any more; the run goes on.
+            (true, false) => drop(self.on.bars.suspend(|| writeln!(stdout(), "{line}"))),
+            (true, true) => drop(self.on.bars.suspend(|| writeln!(stderr(), "{line}"))),
         }
     }
 }

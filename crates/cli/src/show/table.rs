@@ -15,8 +15,8 @@ pub const HEADINGS: [&str; 10] = [
     "test\nacc.",
     "time",
     "median\nstep",
-    "comp.",
-    "comm.",
+    "comp",
+    "comm",
     "sent by\nbusiest",
 ];
 

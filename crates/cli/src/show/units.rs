@@ -6,7 +6,7 @@ use ringstep_train::Sync;
 /// A row's name: the way of synchronising, with its algorithm where there is a choice.
 pub fn row_name(job: &Job) -> String {
     match job.sync {
-        Sync::AllReduce(algorithm) => format!("{}, {}", job.sync.name(), algorithm.name()),
+        Sync::AllReduce(_) => format!("{}, {}", job.sync.name(), job.sync.algorithm_name()),
         sync => sync.name().to_owned(),
     }
 }
@@ -27,14 +27,13 @@ pub fn bytes(bytes: u64) -> String {
 }
 
 fn scaled(value: f64, units: &[(f64, &str)]) -> String {
-    let (size, unit) = units.iter().find(|(size, _)| value >= *size).unwrap_or(&units[units.len() - 1]);
+    // The thresholds are those of rounding: 999.6 ms is 1.00 s.
+    let (size, unit) = units.iter().find(|(size, _)| value >= 0.9995 * size).unwrap_or(&units[units.len() - 1]);
     let value = value / size;
-    let digits = if value == 0.0 || value >= 100.0 {
-        0
-    } else if value >= 10.0 {
-        1
-    } else {
-        2
+    let digits = match value {
+        _ if *unit == "B" || value == 0.0 || value >= 99.95 => 0,
+        _ if value >= 9.995 => 1,
+        _ => 2,
     };
     format!("{value:.digits$} {unit}")
 }
@@ -48,7 +47,8 @@ mod tests {
         assert_eq!(seconds(61.26), "61.3 s");
         assert_eq!(seconds(0.00123), "1.23 ms");
         assert_eq!(seconds(0.000_789), "789 us");
-        assert_eq!(bytes(0), "0 B");
+        assert_eq!((seconds(9.999), seconds(0.9999)), ("10.0 s".to_owned(), "1.00 s".to_owned()));
+        assert_eq!((bytes(0), bytes(5)), ("0 B".to_owned(), "5 B".to_owned()));
         assert_eq!(bytes(185_118_000), "185 MB");
         assert_eq!(percent(0.5), "50.00%");
     }

@@ -1,6 +1,5 @@
 //! Ctrl-C, a worker that dies, a launcher that is killed: all processes end, and nobody is left behind.
 
-use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -10,7 +9,7 @@ use super::Place;
 /// A job of four processes that would go on for hours.
 struct Job {
     _place: Place,
-    launcher: Child,
+    launcher: Option<Child>,
     workers: Vec<u32>,
 }
 
@@ -28,9 +27,10 @@ fn signal(name: &str, process: u32) {
     assert!(Command::new("kill").args([format!("-{name}"), process.to_string()]).status().unwrap().success());
 }
 
-/// Neither running nor waiting to be collected.
+/// Ended, though perhaps not collected by whoever takes care of orphans here.
 fn is_gone(process: u32) -> bool {
-    !Path::new(&format!("/proc/{process}")).exists()
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    !status.contains("State:") || status.contains("State:\tZ")
 }
 
 impl Job {
@@ -49,16 +49,30 @@ impl Job {
         let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap();
         let workers: Vec<u32> = children.split_whitespace().map(|id| id.parse().unwrap()).collect();
         assert_eq!(workers.len(), 4);
-        Self { _place: place, launcher, workers }
+        Self { _place: place, launcher: Some(launcher), workers }
+    }
+
+    fn launcher_id(&self) -> u32 {
+        self.launcher.as_ref().unwrap().id()
     }
 
     /// Waits for the end, and checks that it took everyone along.
-    fn end(self) -> Output {
-        let output = self.launcher.wait_with_output().unwrap();
-        for worker in self.workers {
+    fn end(mut self) -> Output {
+        let output = self.launcher.take().unwrap().wait_with_output().unwrap();
+        for &worker in &self.workers {
             wait_until("a worker ends", || is_gone(worker));
         }
         output
+    }
+}
+
+/// A test that fails leaves nobody behind either.
+impl Drop for Job {
+    fn drop(&mut self) {
+        if let Some(mut launcher) = self.launcher.take() {
+            let _ = launcher.kill();
+            let _ = launcher.wait();
+        }
     }
 }
 
@@ -75,7 +89,7 @@ fn ctrl_c_ends_all() {
     for &worker in &job.workers {
         signal("INT", worker);
     }
-    signal("INT", job.launcher.id());
+    signal("INT", job.launcher_id());
     let output = job.end();
     assert_eq!(output.status.code(), Some(130));
     assert_eq!(errors(&output), "error: interrupted by signal 2; all workers are ended\n");
@@ -84,7 +98,7 @@ fn ctrl_c_ends_all() {
 #[test]
 fn a_polite_request_to_end_ends_all() {
     let job = Job::start();
-    signal("TERM", job.launcher.id());
+    signal("TERM", job.launcher_id());
     let output = job.end();
     assert_eq!(output.status.code(), Some(143));
 }
@@ -102,7 +116,7 @@ fn a_worker_that_dies_ends_all_and_is_named() {
 #[test]
 fn workers_do_not_outlive_their_launcher() {
     let job = Job::start();
-    signal("KILL", job.launcher.id());
+    signal("KILL", job.launcher_id());
     job.end();
 }
 
@@ -114,4 +128,45 @@ fn training_that_diverges_ends_all_and_says_so() {
         assert!(error.contains("the loss is") && error.contains("diverged"), "{error}");
         assert!(error.starts_with("rank "), "{error}");
     }
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_error() {
+    let place = Place::new();
+    for arguments in ["compare -v --epochs 20 --out run", "train --json --epochs 2 --out other", "data list"] {
+        let mut run = place.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(run.stdout.take());
+        let output = run.wait_with_output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success() && !errors.contains("panicked"), "{arguments}: {errors}");
+    }
+    assert!(place.path("run/report.html").exists());
+}
+
+/// As `nohup` does it.
+#[test]
+fn a_signal_that_is_ignored_stays_ignored() {
+    let place = Place::new();
+    let program = env!("CARGO_BIN_EXE_ringstep");
+    let script = format!("trap '' HUP; exec {program} train --epochs 400 --out run --json");
+    let run = Command::new("sh")
+        .args(["-c", &script])
+        .current_dir(place.path("."))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let metrics = place.path("run/metrics.jsonl");
+    wait_until("training begins", || metrics.metadata().is_ok_and(|metadata| metadata.len() > 100));
+    signal("HUP", run.id());
+    let output = run.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn weights_that_overflow_in_the_last_step_are_no_result() {
+    let place = Place::new();
+    let error = place.refused("train --steps 2 --lr 1e37 --out run");
+    assert!(error.contains("training diverged"), "{error}");
+    assert!(!place.path("run/summary.json").exists() && !place.path("run/model.safetensors").exists());
 }

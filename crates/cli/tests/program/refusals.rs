@@ -20,7 +20,8 @@ fn unknown_names_get_the_known_and_the_nearest() {
     );
     assert_eq!(
         place.refused("train --algorithm rign"),
-        "unknown algorithm 'rign': known are gather-scatter, ring; nearest is 'ring'"
+        "unknown algorithm 'rign': known are auto, gather-scatter, tree, ring, recursive-doubling, halving-doubling, \
+         direct, hierarchical; nearest is 'ring'"
     );
     assert_eq!(
         place.refused("train --launch thread"),
@@ -41,8 +42,11 @@ fn numbers_that_make_no_job() {
         ("train --samples 0", "0 training images: at least 1 is needed"),
         ("train --samples 3", "4 workers for 3 images: each needs at least one"),
         ("compare --batch 26", "a batch of 26 is larger than a worker's shard of 25 images (100 images, 4 workers)"),
-        ("train --lr 0", "lr is 0: it must be positive"),
-        ("train --lr nan", "lr is NaN: it must be positive"),
+        ("train --lr 0", "lr is 0: it must be positive and finite"),
+        ("train --lr nan", "lr is NaN: it must be positive and finite"),
+        ("train --workers 1025 --samples 2000 --batch 1", "1025 workers: at most 1024 are possible"),
+        ("compare --sync single,ring,single", "single is given twice"),
+        ("train --epochs 9223372036854775807", "9223372036854775807 epochs of 5 steps are more than can be counted"),
         ("train --momentum 1.5", "momentum is 1.5: it must be at least 0 and below 1"),
         (
             "train --sync single --workers 4",
@@ -67,18 +71,35 @@ fn nothing_is_left_behind_by_what_is_refused() {
     assert!(!place.path("runs").exists());
 }
 
+/// A folder of the user's own is not written to, and weights are not deleted by a run that starts from them.
+#[test]
+fn what_is_not_a_runs_is_left_alone() {
+    let place = Place::new();
+    fs::create_dir(place.path("mine")).unwrap();
+    fs::write(place.path("mine/config.toml"), "precious").unwrap();
+    let error = "--out mine: the folder is neither empty nor that of an earlier run";
+    assert_eq!(place.refused("train --out mine"), error);
+    assert_eq!(fs::read(place.path("mine/config.toml")).unwrap(), b"precious");
+
+    place.ok("train --epochs 1 --out run");
+    place.ok("train --epochs 1 --init run/model.safetensors --out run");
+    let error = place.refused("train --lr 1e20 --init run/model.safetensors --out run");
+    assert!(error.contains("diverged"), "{error}");
+    assert!(place.path("run/model.safetensors").exists() && !place.path("run/summary.json").exists());
+}
+
 #[test]
 fn data_that_is_not_there() {
     let place = Place::new();
-    assert_eq!(place.refused("train --data nowhere"), "data folder nowhere does not exist");
+    let at = |name: &str| place.path(name).display().to_string();
+    assert_eq!(place.refused("train --data nowhere"), format!("data folder {} does not exist", at("nowhere")));
     let error = place.refused("train --dataset mnist");
     assert!(error.contains("ringstep data get mnist") && error.contains("--data DIR"), "{error}");
     fs::create_dir(place.path("empty")).unwrap();
     assert_eq!(
         place.refused("train --data empty"),
-        "empty has neither train-images-idx3-ubyte nor train-images-idx3-ubyte.gz"
+        format!("{} has neither train-images-idx3-ubyte nor train-images-idx3-ubyte.gz", at("empty"))
     );
-    assert_eq!(place.refused("train --samples 2001 --data nowhere"), "data folder nowhere does not exist");
 }
 
 fn idx(dimensions: &[u32], elements: &[u8]) -> Vec<u8> {
@@ -104,6 +125,7 @@ fn data_that_is_not_what_it_should_be() {
     let place = Place::new();
     let folder = place.path("data");
     let command = "train --data data --workers 2 --epochs 1";
+    let refused = || place.refused(command).replace(&place.path("").display().to_string(), "");
     let images = folder.join("train-images-idx3-ubyte");
     let labels = folder.join("train-labels-idx1-ubyte.gz");
     write_data(&folder);
@@ -111,32 +133,29 @@ fn data_that_is_not_what_it_should_be() {
 
     let whole = fs::read(&images).unwrap();
     fs::write(&images, &whole[..whole.len() - 100]).unwrap();
-    assert_eq!(
-        place.refused(command),
-        "data/train-images-idx3-ubyte: truncated: its header says 20 x 28 x 28 bytes, 15580 follow"
-    );
+    assert_eq!(refused(), "data/train-images-idx3-ubyte: truncated: its header says 20 x 28 x 28 bytes, 15580 follow");
     fs::write(&images, idx(&[20], &[0; 20])).unwrap();
-    assert_eq!(place.refused(command), "data/train-images-idx3-ubyte: mislabelled: holds labels, not images");
+    assert_eq!(refused(), "data/train-images-idx3-ubyte: mislabelled: holds labels, not images");
     fs::write(&images, idx(&[1, 32, 32], &[0; 1024])).unwrap();
-    assert_eq!(place.refused(command), "data/train-images-idx3-ubyte: images of 32x32, not 28x28");
+    assert_eq!(refused(), "data/train-images-idx3-ubyte: images of 32x32, not 28x28");
     fs::write(&images, idx(&[0, 28, 28], &[])).unwrap();
-    assert_eq!(place.refused(command), "data/train-images-idx3-ubyte: holds no images");
+    assert_eq!(refused(), "data/train-images-idx3-ubyte: holds no images");
     fs::write(&images, b"<!doctype html>").unwrap();
-    assert!(place.refused(command).starts_with("data/train-images-idx3-ubyte: not an IDX file of images"));
+    assert!(refused().starts_with("data/train-images-idx3-ubyte: not an IDX file of images"));
 
     write_data(&folder);
     fs::write(&labels, idx(&[19], &[0; 19])).unwrap();
     assert_eq!(
-        place.refused(command),
+        refused(),
         "data/train-labels-idx1-ubyte.gz: 19 labels for the 20 images of data/train-images-idx3-ubyte"
     );
     fs::write(&labels, idx(&[20], &[11; 20])).unwrap();
-    assert_eq!(place.refused(command), "data/train-labels-idx1-ubyte.gz: label 0 is 11, not a digit");
+    assert_eq!(refused(), "data/train-labels-idx1-ubyte.gz: label 0 is 11, not a digit");
 
     write_data(&folder);
     let packed = fs::read(&labels).unwrap();
     fs::write(&labels, &packed[..packed.len() / 2]).unwrap();
-    assert!(place.refused(command).starts_with("data/train-labels-idx1-ubyte.gz: not a whole gzip file"));
+    assert!(refused().starts_with("data/train-labels-idx1-ubyte.gz: not a whole gzip file"));
     write_data(&folder);
     assert_eq!(
         place.refused("train --data data --samples 21"),
@@ -147,9 +166,13 @@ fn data_that_is_not_what_it_should_be() {
 #[test]
 fn weights_that_do_not_fit() {
     let place = Place::new();
-    assert!(place.refused("train --init nowhere.safetensors").starts_with("nowhere.safetensors: No such file"));
+    let nowhere = place.path("nowhere.safetensors");
+    assert_eq!(
+        place.refused("train --init nowhere.safetensors"),
+        format!("{}: No such file or directory (os error 2)", nowhere.display())
+    );
     fs::write(place.path("text.safetensors"), "not weights at all").unwrap();
-    assert!(place.refused("train --init text.safetensors").starts_with("text.safetensors: not a safetensors file"));
+    assert!(place.refused("train --init text.safetensors").contains("text.safetensors: not a safetensors file: "));
 
     // Changing names and sizes in the header of a right file makes wrong ones.
     let right = fs::read(reference("lenet5-init.safetensors")).unwrap();
@@ -159,16 +182,17 @@ fn weights_that_do_not_fit() {
         let mut wrong = right.clone();
         wrong[at..at + to.len()].copy_from_slice(to.as_bytes());
         fs::write(place.path("wrong.safetensors"), wrong).unwrap();
-        place.refused("train --init wrong.safetensors")
+        let error = place.refused("train --init wrong.safetensors");
+        error.split_once("wrong.safetensors: ").unwrap().1.to_owned()
     };
     assert_eq!(
         change("conv1.weight", "conv9.weight"),
-        "wrong.safetensors: does not fit the model: it has conv9.weight, the model has conv1.weight, conv1.bias, \
+        "does not fit the model: it has conv9.weight, the model has conv1.weight, conv1.bias, \
          conv2.weight, conv2.bias, conv3.weight, conv3.bias, fc1.weight, fc1.bias, fc2.weight, fc2.bias"
     );
     assert_eq!(
         change("[6,1,5,5]", "[1,6,5,5]"),
-        "wrong.safetensors: does not fit the model: conv1.weight has shape [1, 6, 5, 5], not [6, 1, 5, 5]"
+        "does not fit the model: conv1.weight has shape [1, 6, 5, 5], not [6, 1, 5, 5]"
     );
 }
 

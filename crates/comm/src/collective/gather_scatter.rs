@@ -1,28 +1,25 @@
-//! All-reduce over rank 0: it gathers everyone's slice, adds them up and hands the sum back.
+//! All-reduce over rank 0: it gathers everyone's slice, reduces them and hands the result back.
 //!
-//! Steps: 2(p-1), all of them through rank 0, which receives and sends (p-1) slices; every other rank sends one. What
-//! courses start with, and what the [ring](super::ring) is there to beat. Rank 0 adds in rank order.
+//! Steps: 2(p-1), all of them through rank 0, which receives and sends p-1 slices; every other rank sends one. What
+//! courses start with, and what the [ring](super::ring) is there to beat. Rank 0 reduces in the order of the ranks.
 
-use super::add;
-use crate::transport::{Transport, TransportError};
+use super::{Combine, Lane};
+use crate::element::Element;
+use crate::transport::TransportError;
 
-/// Replaces `data` by its sum over all ranks. `scratch` grows to one slice on rank 0 and can be kept for the next call.
-pub fn all_reduce(
-    transport: &mut impl Transport,
-    data: &mut [f32],
-    scratch: &mut Vec<f32>,
-) -> Result<(), TransportError> {
-    if transport.rank() > 0 {
-        transport.send(0, bytemuck::cast_slice(data))?;
-        return transport.recv(0, bytemuck::cast_slice_mut(data));
+/// Replaces the slice by its reduction over all ranks.
+pub fn all_reduce<T: Element>(lane: &mut Lane<'_, T>) -> Result<(), TransportError> {
+    let all = 0..lane.len();
+    if lane.rank() > 0 {
+        lane.send(0, all.clone())?;
+        return lane.recv(0, all, Combine::Copy);
     }
-    scratch.resize(data.len(), 0.0);
-    for worker in 1..transport.world() {
-        transport.recv(worker, bytemuck::cast_slice_mut(scratch))?;
-        add(data, scratch);
+    for worker in 1..lane.world() {
+        lane.recv(worker, all.clone(), Combine::Reduce)?;
     }
-    for worker in 1..transport.world() {
-        transport.send(worker, bytemuck::cast_slice(data))?;
+    lane.finish(all.clone());
+    for worker in 1..lane.world() {
+        lane.send(worker, all.clone())?;
     }
     Ok(())
 }

@@ -1,47 +1,100 @@
-//! The algorithms, one a file. Each is a function over a [`Transport`](crate::transport::Transport) that every rank
-//! calls with a slice of the same length. `docs/algorithms.md` compares their steps and bytes.
+//! The algorithms, one a file. Each is written in terms of a [`Lane`]: ranks send parts of a slice to each other, and
+//! copy or reduce what arrives. `docs/algorithms.md` compares their steps and bytes, [`crate::cost`] counts them.
 
 use std::ops::Range;
 
+use crate::element::Element;
+use crate::transport::TransportError;
+
+pub mod all_to_all;
 pub mod barrier;
-pub mod broadcast;
+pub mod deterministic;
+pub mod direct;
 pub mod gather_scatter;
+pub mod halving_doubling;
+pub mod hierarchical;
+mod lane;
+pub mod recursive_doubling;
 pub mod ring;
+pub mod rooted;
+pub mod tree;
+
+pub use lane::{Combine, Event, Lane, Observer, Scratch};
 
 /// How an all-reduce goes about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Algorithm {
-    /// Rank 0 collects, adds and hands back: [`gather_scatter`].
+    /// Rank 0 collects, reduces and hands back: [`gather_scatter`].
     GatherScatter,
+    /// A binomial tree to rank 0 and back: [`tree`].
+    Tree,
     /// Everyone sends to the right and receives from the left: [`ring`].
     Ring,
+    /// Everyone exchanges everything with a partner twice as far in each step: [`recursive_doubling`].
+    RecursiveDoubling,
+    /// Half as much with a partner in each step, then back: [`halving_doubling`].
+    HalvingDoubling,
+    /// Ranks read straight out of each other's shared memory: [`direct`].
+    Direct,
+    /// Direct within each host, a ring between hosts: [`hierarchical`].
+    Hierarchical,
 }
 
 impl Algorithm {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::GatherScatter, Self::Ring];
+    pub const ALL: [Self; 7] = [
+        Self::GatherScatter,
+        Self::Tree,
+        Self::Ring,
+        Self::RecursiveDoubling,
+        Self::HalvingDoubling,
+        Self::Direct,
+        Self::Hierarchical,
+    ];
 
     /// The name on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::GatherScatter => "gather-scatter",
+            Self::Tree => "tree",
             Self::Ring => "ring",
+            Self::RecursiveDoubling => "recursive-doubling",
+            Self::HalvingDoubling => "halving-doubling",
+            Self::Direct => "direct",
+            Self::Hierarchical => "hierarchical",
         }
+    }
+
+    /// Whether it needs memory that all ranks share.
+    pub fn needs_shared_memory(self) -> bool {
+        self == Self::Direct
+    }
+}
+
+/// Replaces the lane's data by its reduction over all ranks.
+pub fn all_reduce<T: Element>(algorithm: Algorithm, lane: &mut Lane<'_, T>) -> Result<(), TransportError> {
+    match algorithm {
+        Algorithm::GatherScatter => gather_scatter::all_reduce(lane),
+        Algorithm::Tree => tree::all_reduce(lane),
+        Algorithm::Ring => ring::all_reduce(lane),
+        Algorithm::RecursiveDoubling => recursive_doubling::all_reduce(lane),
+        Algorithm::HalvingDoubling => halving_doubling::all_reduce(lane),
+        Algorithm::Direct => direct::all_reduce(lane),
+        Algorithm::Hierarchical => hierarchical::all_reduce(lane),
     }
 }
 
 /// Chunk `index` of `length` elements cut into `parts` whose sizes differ by at most one, larger ones first.
 pub fn chunk(length: usize, parts: usize, index: usize) -> Range<usize> {
-    let (size, larger) = (length / parts, length % parts);
-    let start = index * size + index.min(larger);
-    start..start + size + usize::from(index < larger)
+    chunks(length, parts, index..index + 1)
 }
 
-/// Adds element by element.
-pub(crate) fn add(sum: &mut [f32], other: &[f32]) {
-    for (sum, other) in sum.iter_mut().zip(other) {
-        *sum += other;
-    }
+/// Neighbouring chunks, as one range.
+pub fn chunks(length: usize, parts: usize, indices: Range<usize>) -> Range<usize> {
+    let (size, larger) = (length / parts, length % parts);
+    let start = |index: usize| index * size + index.min(larger);
+    start(indices.start)..start(indices.end)
 }
 
 #[cfg(test)]

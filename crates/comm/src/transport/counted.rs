@@ -1,8 +1,10 @@
 //! A transport that counts what it sends.
 
-use super::{Transport, TransportError};
+use super::{Incoming, Outgoing, Shared, Transport, TransportError};
+use crate::call::Call;
 
-/// Counts the bytes and messages that a rank sends over the transport inside.
+/// Counts the bytes and messages that a rank sends over the transport inside, and the bytes that it puts into shared
+/// memory for others to read.
 #[derive(Debug)]
 pub struct Counted<T> {
     inner: T,
@@ -17,18 +19,13 @@ impl<T: Transport> Counted<T> {
     }
 
     /// Bytes sent so far.
-    pub fn bytes_sent(&self) -> u64 {
-        self.bytes_sent
+    pub fn bytes_sent(&mut self) -> u64 {
+        self.bytes_sent + self.inner.shared().map_or(0, |shared| shared.bytes_written())
     }
 
     /// Messages sent so far.
     pub fn messages_sent(&self) -> u64 {
         self.messages_sent
-    }
-
-    fn count(&mut self, message: &[u8]) {
-        self.bytes_sent += message.len() as u64;
-        self.messages_sent += 1;
     }
 }
 
@@ -41,17 +38,31 @@ impl<T: Transport> Transport for Counted<T> {
         self.inner.world()
     }
 
-    fn send(&mut self, to: usize, data: &[u8]) -> Result<(), TransportError> {
-        self.count(data);
-        self.inner.send(to, data)
+    fn begin(&mut self, call: Call) {
+        self.inner.begin(call);
     }
 
-    fn recv(&mut self, from: usize, data: &mut [u8]) -> Result<(), TransportError> {
-        self.inner.recv(from, data)
+    fn transfer(
+        &mut self,
+        outgoing: Option<Outgoing<'_>>,
+        incoming: Option<Incoming<'_>>,
+    ) -> Result<(), TransportError> {
+        if let Some(Outgoing { data, .. }) = outgoing {
+            self.bytes_sent += data.len() as u64;
+            self.messages_sent += 1;
+        }
+        self.inner.transfer(outgoing, incoming)
     }
 
-    fn exchange(&mut self, to: usize, outgoing: &[u8], from: usize, incoming: &mut [u8]) -> Result<(), TransportError> {
-        self.count(outgoing);
-        self.inner.exchange(to, outgoing, from, incoming)
+    fn hosts(&self) -> &[usize] {
+        self.inner.hosts()
+    }
+
+    fn shared(&mut self) -> Option<&mut Shared> {
+        self.inner.shared()
+    }
+
+    fn split(&mut self, members: &[usize]) -> Result<Box<dyn Transport>, TransportError> {
+        self.inner.split(members)
     }
 }

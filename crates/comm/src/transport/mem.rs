@@ -1,92 +1,104 @@
-//! Ranks that are threads of one process: a queue of messages between each pair.
+//! Ranks that are threads of one process.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use super::{Cause, DEFAULT_TIMEOUT, Transport, TransportError};
+use super::segment::Segment;
+use super::{Cause, DEFAULT_TIMEOUT, Incoming, Outgoing, Shared, Transport, TransportError, one_host};
+use crate::call::Call;
 
-/// One rank's ends of the queues to and from all ranks, itself included.
+/// Ends of sub-groups that their ranks have not picked up yet, by the splits before and the first member.
+type Lobby = HashMap<(u64, usize), Vec<Option<Mem>>>;
+
+/// One rank's end.
 #[derive(Debug)]
 pub struct Mem {
-    rank: usize,
-    to: Vec<Sender<Vec<u8>>>,
-    from: Vec<Receiver<Vec<u8>>>,
+    shared: Shared,
+    call: Option<Call>,
+    hosts: Vec<usize>,
+    lobby: Arc<Mutex<Lobby>>,
+    splits: u64,
 }
 
 /// Connects `world` ranks with each other; the element at index `r` belongs to rank `r`.
 pub fn mesh(world: usize) -> Vec<Mem> {
-    let mut ranks: Vec<Mem> = (0..world).map(|rank| Mem { rank, to: Vec::new(), from: Vec::new() }).collect();
-    for receiver in 0..world {
-        for sender in 0..world {
-            let (tx, rx) = channel();
-            ranks[sender].to.push(tx);
-            ranks[receiver].from.push(rx);
-        }
+    try_mesh(world).expect("the system has memory for the ranks to share")
+}
+
+fn try_mesh(world: usize) -> std::io::Result<Vec<Mem>> {
+    let segment = Arc::new(Segment::private(world)?);
+    let lobby = Arc::default();
+    Ok((0..world)
+        .map(|rank| {
+            let lifelines = (0..world).map(|_| None).collect();
+            let members = (0..world).collect();
+            Mem {
+                shared: Shared::new(Arc::clone(&segment), rank, members, lifelines, DEFAULT_TIMEOUT),
+                call: None,
+                hosts: one_host(world),
+                lobby: Arc::clone(&lobby),
+                splits: 0,
+            }
+        })
+        .collect())
+}
+
+impl Mem {
+    /// Gives up on a peer that has been silent for so long.
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.shared.set_timeout(timeout);
+        self
     }
-    ranks
 }
 
 impl Transport for Mem {
     fn rank(&self) -> usize {
-        self.rank
+        self.shared.index()
     }
 
     fn world(&self) -> usize {
-        self.to.len()
+        self.shared.segment().ranks()
     }
 
-    fn send(&mut self, to: usize, data: &[u8]) -> Result<(), TransportError> {
-        self.to[to].send(data.to_vec()).map_err(|_| TransportError::sending(to, Cause::Closed))
+    fn begin(&mut self, call: Call) {
+        self.call = Some(call);
     }
 
-    fn recv(&mut self, from: usize, data: &mut [u8]) -> Result<(), TransportError> {
-        let message = self.from[from].recv_timeout(DEFAULT_TIMEOUT).map_err(|error| match error {
-            RecvTimeoutError::Timeout => TransportError::receiving(from, Cause::TimedOut(DEFAULT_TIMEOUT)),
-            RecvTimeoutError::Disconnected => TransportError::receiving(from, Cause::Closed),
-        })?;
-        if message.len() != data.len() {
-            let cause = Cause::Length { expected: data.len(), got: message.len() };
-            return Err(TransportError::receiving(from, cause));
+    fn transfer(
+        &mut self,
+        outgoing: Option<Outgoing<'_>>,
+        incoming: Option<Incoming<'_>>,
+    ) -> Result<(), TransportError> {
+        let call = self.call.expect("a call has begun");
+        self.shared.transfer(&call, outgoing, incoming)
+    }
+
+    fn hosts(&self) -> &[usize] {
+        &self.hosts
+    }
+
+    fn shared(&mut self) -> Option<&mut Shared> {
+        Some(&mut self.shared)
+    }
+
+    fn split(&mut self, members: &[usize]) -> Result<Box<dyn Transport>, TransportError> {
+        let key = (self.splits, members[0]);
+        self.splits += 1;
+        let place = members.iter().position(|&member| member == self.rank()).expect("this rank is a member");
+        let mut lobby = self.lobby.lock().unwrap_or_else(PoisonError::into_inner);
+        let ends = match lobby.entry(key) {
+            std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                let ends =
+                    try_mesh(members.len()).map_err(|error| TransportError::receiving(members[0], Cause::Io(error)))?;
+                entry.insert(ends.into_iter().map(Some).collect())
+            }
+        };
+        let end = ends[place].take().expect("each end is picked up once");
+        if ends.iter().all(Option::is_none) {
+            lobby.remove(&key);
         }
-        data.copy_from_slice(&message);
-        Ok(())
-    }
-
-    // The queues have no bound, so a send never waits for its receiver.
-    fn exchange(&mut self, to: usize, outgoing: &[u8], from: usize, incoming: &mut [u8]) -> Result<(), TransportError> {
-        self.send(to, outgoing)?;
-        self.recv(from, incoming)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn messages_of_a_pair_keep_their_order_and_their_sender() {
-        let mut ranks = mesh(3);
-        ranks[0].send(2, b"a").unwrap();
-        ranks[1].send(2, b"b").unwrap();
-        ranks[0].send(2, b"c").unwrap();
-        let mut byte = [0];
-        for (from, expected) in [(1, b"b"), (0, b"a"), (0, b"c")] {
-            ranks[2].recv(from, &mut byte).unwrap();
-            assert_eq!(&byte, expected);
-        }
-    }
-
-    #[test]
-    fn a_rank_that_is_gone_is_named() {
-        let mut ranks = mesh(2);
-        drop(ranks.pop());
-        assert_eq!(ranks[0].recv(1, &mut [0]).unwrap_err().to_string(), "recv from rank 1: connection closed");
-        assert_eq!(ranks[0].send(1, &[0]).unwrap_err().to_string(), "send to rank 1: connection closed");
-    }
-
-    #[test]
-    fn another_length_is_an_error() {
-        let mut ranks = mesh(2);
-        ranks[1].send(0, &[1, 2, 3]).unwrap();
-        assert_eq!(ranks[0].recv(1, &mut [0; 2]).unwrap_err().to_string(), "recv from rank 1: expected 2 bytes, got 3");
+        Ok(Box::new(end))
     }
 }

@@ -1,23 +1,81 @@
 //! Moving bytes between two ranks.
+//!
+//! | transport | ranks are | bytes go through |
+//! | --- | --- | --- |
+//! | [`mem`] | threads of one process | memory that they share anyway |
+//! | [`shm`] | processes, on one host or on several | shared memory within a host, TCP between hosts |
+//! | [`tcp`] | processes | TCP |
+//!
+//! [`Counted`] and [`Shaped`] can be worn by any of them.
 
 use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use crate::call::{Call, Header};
+
 mod counted;
 pub mod mem;
+mod segment;
+mod shaped;
+pub mod shared;
+pub mod shm;
 pub mod tcp;
 
 pub use counted::Counted;
+pub use shaped::Shaped;
+pub use shared::Shared;
 
 /// How long a rank waits for a peer that neither sends nor accepts anything.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Moves bytes between two ranks of a fixed world.
+/// A message to another rank.
+#[derive(Debug, Clone, Copy)]
+pub struct Outgoing<'a> {
+    /// Who gets it.
+    pub to: usize,
+    /// What it says.
+    pub data: &'a [u8],
+}
+
+/// A message from another rank.
+pub struct Incoming<'a> {
+    /// Who sends it.
+    pub from: usize,
+    /// What becomes of it.
+    pub sink: Sink<'a>,
+}
+
+/// What becomes of a message that arrives.
+pub enum Sink<'a> {
+    /// It fills a slice.
+    Fill(&'a mut [u8]),
+    /// It is handed on piece by piece, in order, while the rest is still on its way.
+    Fold {
+        /// The length of the message.
+        bytes: usize,
+        /// Pieces are aligned to this power of two up to 8, and as long as a multiple of it.
+        grain: usize,
+        /// Gets the pieces.
+        fold: &'a mut dyn FnMut(&[u8]),
+    },
+}
+
+impl Sink<'_> {
+    /// The length of the message.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Fill(data) => data.len(),
+            Self::Fold { bytes, .. } => *bytes,
+        }
+    }
+}
+
+/// Moves bytes between the ranks of a fixed world.
 ///
 /// Messages between a pair of ranks arrive in the order in which they were sent, and a receiver knows how long the
-/// next one is. `exchange` is primitive: a ring in which everyone sends before receiving deadlocks as soon as the
-/// messages no longer fit into the buffers on the way.
+/// next one is. Sending and receiving at once is the primitive: a ring in which everyone sends before receiving
+/// deadlocks as soon as the messages no longer fit into the buffers on the way.
 pub trait Transport: Send {
     /// This rank, from 0.
     fn rank(&self) -> usize;
@@ -25,14 +83,41 @@ pub trait Transport: Send {
     /// How many ranks there are.
     fn world(&self) -> usize;
 
-    /// Sends `data` to rank `to`.
-    fn send(&mut self, to: usize, data: &[u8]) -> Result<(), TransportError>;
+    /// Messages from now on belong to this call; each carries it, and one that carries another is an error.
+    fn begin(&mut self, call: Call);
 
-    /// Fills `data` with the next bytes from rank `from`.
-    fn recv(&mut self, from: usize, data: &mut [u8]) -> Result<(), TransportError>;
+    /// Sends one message and receives another at once; either may be missing.
+    fn transfer(
+        &mut self,
+        outgoing: Option<Outgoing<'_>>,
+        incoming: Option<Incoming<'_>>,
+    ) -> Result<(), TransportError>;
+
+    /// The host of each rank, as small numbers.
+    fn hosts(&self) -> &[usize];
+
+    /// The memory that this rank shares with the others of its host, if it does.
+    fn shared(&mut self) -> Option<&mut Shared> {
+        None
+    }
+
+    /// A transport of its own for these ranks, in this order; all of them must call it, and this one is among them.
+    fn split(&mut self, members: &[usize]) -> Result<Box<dyn Transport>, TransportError>;
+
+    /// Sends a message.
+    fn send(&mut self, to: usize, data: &[u8]) -> Result<(), TransportError> {
+        self.transfer(Some(Outgoing { to, data }), None)
+    }
+
+    /// Fills a slice with a message.
+    fn recv(&mut self, from: usize, data: &mut [u8]) -> Result<(), TransportError> {
+        self.transfer(None, Some(Incoming { from, sink: Sink::Fill(data) }))
+    }
 
     /// Sends to one rank and receives from another (or the same) at once.
-    fn exchange(&mut self, to: usize, outgoing: &[u8], from: usize, incoming: &mut [u8]) -> Result<(), TransportError>;
+    fn exchange(&mut self, to: usize, outgoing: &[u8], from: usize, incoming: &mut [u8]) -> Result<(), TransportError> {
+        self.transfer(Some(Outgoing { to, data: outgoing }), Some(Incoming { from, sink: Sink::Fill(incoming) }))
+    }
 }
 
 impl<T: Transport + ?Sized> Transport for Box<T> {
@@ -44,16 +129,28 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
         (**self).world()
     }
 
-    fn send(&mut self, to: usize, data: &[u8]) -> Result<(), TransportError> {
-        (**self).send(to, data)
+    fn begin(&mut self, call: Call) {
+        (**self).begin(call);
     }
 
-    fn recv(&mut self, from: usize, data: &mut [u8]) -> Result<(), TransportError> {
-        (**self).recv(from, data)
+    fn transfer(
+        &mut self,
+        outgoing: Option<Outgoing<'_>>,
+        incoming: Option<Incoming<'_>>,
+    ) -> Result<(), TransportError> {
+        (**self).transfer(outgoing, incoming)
     }
 
-    fn exchange(&mut self, to: usize, outgoing: &[u8], from: usize, incoming: &mut [u8]) -> Result<(), TransportError> {
-        (**self).exchange(to, outgoing, from, incoming)
+    fn hosts(&self) -> &[usize] {
+        (**self).hosts()
+    }
+
+    fn shared(&mut self) -> Option<&mut Shared> {
+        (**self).shared()
+    }
+
+    fn split(&mut self, members: &[usize]) -> Result<Box<dyn Transport>, TransportError> {
+        (**self).split(members)
     }
 }
 
@@ -106,7 +203,10 @@ pub enum Cause {
     /// The peer is there, and silent.
     #[error("timed out after {0:?}")]
     TimedOut(Duration),
-    /// The peer sent a message of another length: the two ranks are not in the same collective.
+    /// The peer is doing something else.
+    #[error("it is in {0}")]
+    Elsewhere(Call),
+    /// The peer is in the same call, with a message of another length.
     #[error("expected {expected} bytes, got {got}")]
     Length {
         /// What this rank wanted.
@@ -114,6 +214,12 @@ pub enum Cause {
         /// What the peer sent.
         got: usize,
     },
+    /// The peer does not speak this protocol.
+    #[error("it sent no valid message")]
+    Nonsense,
+    /// A sub-group could not be connected.
+    #[error("{0}")]
+    Rendezvous(Box<crate::rendezvous::RendezvousError>),
     /// The system said no.
     #[error("{0}")]
     Io(io::Error),
@@ -127,4 +233,27 @@ impl From<io::Error> for Cause {
             _ => Self::Io(error),
         }
     }
+}
+
+impl From<rustix::io::Errno> for Cause {
+    fn from(error: rustix::io::Errno) -> Self {
+        io::Error::from(error).into()
+    }
+}
+
+/// Compares what a message says with what was expected.
+fn check(expected: &Header, got: &Header) -> Result<(), Cause> {
+    if got == expected {
+        return Ok(());
+    }
+    Err(match (got.call(), expected.call()) {
+        (Some(theirs), ours) if Some(theirs) != ours => Cause::Elsewhere(theirs),
+        (Some(_), _) => Cause::Length { expected: expected.bytes as usize, got: got.bytes as usize },
+        (None, _) => Cause::Nonsense,
+    })
+}
+
+/// The host of each rank, if all are on one.
+fn one_host(world: usize) -> Vec<usize> {
+    vec![0; world]
 }

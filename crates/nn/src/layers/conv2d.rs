@@ -14,7 +14,7 @@ pub struct Conv2d {
     output: Shape,
     /// The windows of the last forward, which backward needs again. // N,OH,OW,K,K,C
     windows: Vec<f32>,
-    /// Their gradients.
+    /// Their gradients; empty for a first layer, whose input gradient nobody wants.
     window_gradients: Vec<f32>,
 }
 
@@ -23,7 +23,7 @@ impl Conv2d {
     pub fn new(input: Shape, filters: usize, kernel: usize, batch: usize) -> Self {
         let output = Shape::new(input.height + 1 - kernel, input.width + 1 - kernel, filters);
         let windows = vec![0.0; batch * output.height * output.width * kernel * kernel * input.channels];
-        Self { kernel, input, output, window_gradients: windows.clone(), windows }
+        Self { kernel, input, output, windows, window_gradients: Vec::new() }
     }
 
     /// Numbers in a window, and in a filter.
@@ -93,6 +93,7 @@ impl Layer for Conv2d {
         multiply(weight_gradient, output_gradient.transposed(), windows); // O,K*K*C
 
         let Some(input_gradient) = pass.input_gradient else { return };
+        self.window_gradients.resize(self.windows.len(), 0.0);
         let window_gradients = &mut self.window_gradients[..positions * window];
         multiply(window_gradients, output_gradient, Matrix::new(weight, filters, window));
         input_gradient.fill(0.0);

@@ -1,0 +1,262 @@
+"""All-reduce of fp32 sums on one host: ringstep beside Open MPI, MPICH and gloo, in turns. bench/collectives.sh
+prepares what this needs and passes its arguments on.
+
+The rule of timing, the same in every program: buffers are allocated, touched and reused; a barrier of the program's
+own before each iteration; an iteration takes as long as its slowest rank, each by its own clock; ten iterations of
+warm-up, then as many as fit 0.25 s, at least 7, at most 2000; times are gathered after the last. busbw = 2(p-1)/p *
+bytes / time, in GB/s of 1e9 bytes, at the median iteration. MPI reduces from one buffer to another, gloo in place:
+its users' ways.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PEERS = Path("target/peers")  # what collectives.sh builds; commands run in ROOT
+PYTHON = os.environ.get("RINGSTEP_PEER_PYTHON", str(PEERS / "venv/bin/python"))
+KIB, MIB = 1 << 10, 1 << 20
+PATIENCE = 300  # seconds for one run of one program
+PROGRAMS = ["openmpi", "mpich", "gloo", "shm", "tcp"]
+# A median this many times the best means that other jobs held the cores, while a rank spun for one that had none.
+# Beating a peer in that state proves nothing: such a ratio is marked ? and not counted as met.
+DISTURBED = 10
+RATIOS = [("shm", "openmpi"), ("shm", "mpich"), ("tcp", "gloo")]
+
+
+def size_name(size):
+    return f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB"
+
+
+def target(ours, peer, size):
+    """The ratio of busbw to reach, if there is one."""
+    if (ours, peer) == ("shm", "openmpi"):
+        return 1.5 if size >= 64 * KIB else 1.0
+    return 2.0 if (ours, peer) == ("tcp", "gloo") else None
+
+
+def commands(program, workers, largest):
+    """Ways to run a program; where there are several, each size counts with the fastest."""
+    sizes = ["--min", str(KIB), "--max", str(largest)]
+    if program == "openmpi":
+        # More ranks than cores must be allowed, and ranks must not be tied to cores that other ranks hold; Open MPI
+        # then yields when idle by itself. Copies through shared memory beat its default, the kernel's single copy
+        # (CMA), at middle sizes and lose at the largest, so both run.
+        run = ["mpirun.openmpi", "--oversubscribe", "--bind-to", "none", "-n", str(workers)]
+        run += ["--allow-run-as-root"] if os.geteuid() == 0 else []
+        binary = [str(PEERS / "allreduce-openmpi"), *sizes]
+        return [run + binary, run + ["--mca", "btl_vader_single_copy_mechanism", "none"] + binary]
+    if program == "mpich":
+        # It spins and never yields, whatever the settings: with more ranks than cores a hop costs a time slice.
+        return [["mpirun.mpich", "-n", str(workers), str(PEERS / "allreduce-mpich"), *sizes]]
+    if program == "gloo":
+        return [[PYTHON, "bench/collectives/gloo_allreduce.py", "--workers", str(workers), *sizes]]
+    ringstep = ["target/release/ringstep", "bench", "collectives", "--workers", str(workers), "--transport", program]
+    largest = size_name(largest).replace(" ", "")
+    return [ringstep + ["--algorithm", "auto", "--min", "1KiB", "--max", largest, "--json"]]
+
+
+def run(command):
+    """Standard output, or RuntimeError that says what went wrong."""
+    try:
+        # A session of its own, so that a run that hangs ends with all its ranks.
+        child = subprocess.Popen(
+            command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        )
+    except OSError as error:
+        raise RuntimeError(f"{command[0]}: {error.strerror}") from error
+    try:
+        out, err = child.communicate(timeout=PATIENCE)
+    except BaseException as error:  # Ctrl-C included
+        child.terminate()  # mpirun ends its ranks when asked
+        try:
+            child.wait(10)
+        except subprocess.TimeoutExpired:
+            pass
+        try:
+            os.killpg(child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise RuntimeError(f"no end after {PATIENCE} s") from error
+        raise
+    if child.returncode:
+        lines = [line for line in err.splitlines() if line.strip(" -")]
+        raise RuntimeError(f"exit {child.returncode}: {lines[-1].strip() if lines else 'no message'}")
+    return out
+
+
+def rows(program, command):
+    """{bytes: row} of one run."""
+    out = run(command)
+    try:
+        if program in ("shm", "tcp"):
+            found = json.loads(out)["rows"]
+            found = [r for r in found if r["collective"].replace("-", "").replace("_", "") == "allreduce"]
+        else:
+            found = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+        wrong = [size_name(r["bytes"]) for r in found if r["wrong"]]
+        result = {r["bytes"]: r for r in found}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RuntimeError(f"output not understood: {error!r}") from error
+    if wrong:
+        raise RuntimeError(f"wrong sums at {', '.join(wrong)}")
+    if not result:
+        raise RuntimeError("no rows")
+    return result
+
+
+def measure(args):
+    """{(workers, program, bytes): (median over rounds of us_p50, best us_min)}, best GB/s of streaming, what failed.
+    Rounds alternate programs, so that a busy minute of the machine meets all of them."""
+    seen = {}  # (workers, program, bytes) -> {way: [(us_p50, us_min) of each round]}
+    bandwidth, failures = 0.0, []
+    for round_ in range(args.rounds):
+        try:
+            bandwidth = max(bandwidth, float(run([str(PEERS / "stream")])))
+        except (RuntimeError, ValueError) as error:
+            failures.append(f"stream left out of round {round_ + 1}: {error}")
+        for workers in args.workers:
+            for program in args.only:
+                for way, command in enumerate(commands(program, workers, args.max)):
+                    print(f"round {round_ + 1} of {args.rounds}: {program} x{workers}", file=sys.stderr, flush=True)
+                    try:
+                        for size, row in rows(program, command).items():
+                            times = seen.setdefault((workers, program, size), {}).setdefault(way, [])
+                            times.append((row["us_p50"], row["us_min"]))
+                    except RuntimeError as error:
+                        failures.append(f"{program} x{workers} left out of round {round_ + 1}: {error}")
+    best = {}
+    for key, ways in seen.items():
+        median = min(statistics.median(p50 for p50, _ in times) for times in ways.values())
+        best[key] = median, min(least for times in ways.values() for _, least in times)
+    return best, bandwidth, failures
+
+
+def table(header, body):
+    """Markdown that is also aligned for reading in a terminal."""
+    widths = [max(map(len, column)) for column in zip(header, *body)]
+    lines = [header, ["-" * (w - 1) + ":" for w in widths], *body]
+    return ["| " + " | ".join(cell.rjust(w) for cell, w in zip(line, widths)) + " |" for line in lines]
+
+
+def report(args, best, bandwidth):
+    """Lines: for each number of workers both tables, the bound; then how many targets are met."""
+    lines, met, asked, unknown, disturbed = [], 0, 0, 0, 0
+    sizes = [KIB * 4**i for i in range(32) if KIB * 4**i <= args.max]
+    ratios = [pair for pair in RATIOS if set(pair) <= set(args.only)]
+    for p in args.workers:
+        busbw = lambda program, size: 2 * (p - 1) / p * size / best[p, program, size][0] / 1e3
+        speeds, times = [], []
+        for size in sizes:
+            have = [program for program in args.only if (p, program, size) in best]
+            speed, timing = [size_name(size)], [size_name(size)]
+            for program in args.only:
+                speed.append(f"{busbw(program, size):.3f}" if program in have else "")
+                timing.append("{:.1f} / {:.1f}".format(*best[p, program, size]) if program in have else "")
+            for ours, peer in ratios:
+                goal = target(ours, peer, size)
+                asked += goal is not None
+                if ours not in have or peer not in have:
+                    unknown += goal is not None
+                    speed.append("")
+                    continue
+                ratio = busbw(ours, size) / busbw(peer, size)
+                mark = "" if goal is None else " ✓" if ratio >= goal else " ✗"
+                median, least = best[p, peer, size]
+                if mark and median > DISTURBED * least:
+                    mark, disturbed = " ?", disturbed + 1
+                met += mark == " ✓"
+                speed.append(f"{ratio:.2f}{mark}")
+            speeds.append(speed)
+            times.append(timing)
+        lines += ["", f"{p} workers, busbw in GB/s:", ""]
+        lines += table(["bytes", *args.only, *(f"{ours}/{peer}" for ours, peer in ratios)], speeds)
+        lines += ["", f"{p} workers, microseconds, median over rounds of the median / best of all:", ""]
+        lines += table(["bytes", *args.only], times)
+        if bandwidth and (p, "shm", 64 * MIB) in best:
+            # No all-reduce into buffers of its ranks moves less: p inputs read once, p outputs written once.
+            bound = 2 * p * 64 * MIB / (bandwidth * 1e3)
+            took = best[p, "shm", 64 * MIB][0]
+            lines += ["", f"shm at 64 MiB takes {took / 1e3:.1f} ms, {took / bound:.2f} times the {bound / 1e3:.1f} ms"]
+            lines[-1] += f" that reading every input and writing every output once takes at {bandwidth:.1f} GB/s."
+    if asked:
+        lines += ["", f"{met} of {asked} targets met: shm at least 1.5 times Open MPI's busbw from 64 KiB on and"]
+        lines[-1] += " no less below, tcp at least 2 times gloo's."
+        if unknown:
+            lines[-1] += f" {unknown} could not be measured."
+        if disturbed:
+            lines[-1] += f" {disturbed} marked ?: the machine was too busy for the peer; repeat on an idle one."
+    return lines[1:]
+
+
+def first_line(command, contains=""):
+    try:
+        return next(line.strip() for line in run(command).splitlines() if contains in line)
+    except (RuntimeError, StopIteration):
+        return "unknown"
+
+
+def circumstances(args, load):
+    """Command, commit, date, machine and versions, as a recorded run lists them."""
+    commit = first_line(["git", "rev-parse", "--short", "HEAD"])
+    if first_line(["git", "status", "--porcelain", "--untracked-files=no"]) != "unknown":
+        commit += " with changes"
+    cpus = [line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
+    machine = f"{(cpus or [platform.machine()])[0]}, {os.cpu_count()} cores, Linux {platform.release()}"
+    versions = {
+        "openmpi": lambda: first_line(["mpirun.openmpi", "--version"]).split()[-1],
+        "mpich": lambda: first_line(["mpirun.mpich", "--version"], "Version:").split()[-1],
+        "gloo": lambda: "of PyTorch " + first_line([PYTHON, "-c", "import torch; print(torch.__version__)"]),
+    }
+    return [
+        f"- command: `{shlex.join(['bench/collectives.sh', *sys.argv[1:]])}`",
+        f"- commit: {commit}, {datetime.date.today()}",
+        f"- machine: {machine}; load {load:.1f} before the run",
+        "- peers: " + ", ".join(f"{name} {version()}" for name, version in versions.items() if name in args.only),
+    ]
+
+
+def byte_count(text):
+    for unit, factor in (("KiB", KIB), ("MiB", MIB)):
+        if text.endswith(unit):
+            return int(text.removesuffix(unit)) * factor
+    return int(text)
+
+
+def program_list(text):
+    names = text.split(",")
+    if unknown := set(names) - set(PROGRAMS):
+        raise argparse.ArgumentTypeError(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(PROGRAMS)}")
+    return [name for name in PROGRAMS if name in names]
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="bench/collectives.sh", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workers", type=lambda text: [int(n) for n in text.split(",")], default=[2, 4])
+    parser.add_argument("--max", type=byte_count, default=64 * MIB, help="largest size, such as 4MiB")
+    parser.add_argument("--only", type=program_list, default=PROGRAMS, help="some of " + ",".join(PROGRAMS))
+    parser.add_argument("--record", metavar="FILE.md", type=Path, help="write the tables there too")
+    args = parser.parse_args()
+
+    load = os.getloadavg()[0]
+    best, bandwidth, failures = measure(args)
+    lines = circumstances(args, load) + [""] + report(args, best, bandwidth)
+    for failure in failures:
+        lines += ["", failure]
+    print("\n".join(lines))
+    if args.record:
+        args.record.write_text("\n".join(["# All-reduce beside Open MPI, MPICH and gloo", "", *lines]) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+//! All-reduce in shared memory: ranks of one host read straight out of each other's slices.
+//!
+//! The slice goes through the shared memory in segments that stay in the cache, so that a large all-reduce costs little
+//! more than reading every input once and writing every output once. A small slice, and one of two ranks, is *flat*:
+//! everyone lays its segment out, all synchronise, and everyone reduces all of them; one synchronisation a segment.
+//! Otherwise it is *chunked*: everyone lays its segment out, reduces one chunk of all of them into a common result, and
+//! copies that; two synchronisations a segment, but each input is read once.
+//!
+//! Nothing is sent. Counted are the bytes that a rank lays out for others: the slice, and for chunked its chunk of the
+//! result. Both reduce in the order of the ranks.
+
+use super::{Combine, Lane, chunk};
+use crate::call::Call;
+use crate::element::{Element, Op};
+use crate::transport::{Cause, Shared, TransportError};
+
+/// Up to here a slice is flat whatever the number of ranks.
+pub const FLAT: usize = 8 << 10;
+/// Of a chunked slice this much is reduced at once, so that the sum stays in the innermost cache.
+const BLOCK: usize = 8 << 10;
+
+/// Whether a slice of so many bytes is flat.
+pub fn is_flat(bytes: usize, ranks: usize) -> bool {
+    ranks <= 2 || bytes <= FLAT
+}
+
+/// Replaces the slice by its reduction over all ranks, which must be on one host.
+pub fn all_reduce<T: Element>(lane: &mut Lane<'_, T>) -> Result<(), TransportError> {
+    let (rank, world, length) = (lane.rank(), lane.world(), lane.len());
+    match lane.in_shared_memory() {
+        Some((shared, data, op, call)) if shared.members().len() == world => {
+            within_host(shared, data, op, &call)?;
+        }
+        _ => {
+            let problem = std::io::Error::other("direct needs memory that all ranks share");
+            return Err(TransportError::receiving((rank + 1) % world, Cause::Io(problem)));
+        }
+    }
+    lane.finish(0..length);
+    let others = (0..world).filter(|&other| other != rank);
+    let received = others.map(|other| (other, 0..length, Combine::Reduce)).collect();
+    lane.tell(None, received);
+    Ok(())
+}
+
+/// Reduces over the ranks of this host; a mean is still a sum.
+pub(super) fn within_host<T: Element>(
+    shared: &mut Shared,
+    data: &mut [T],
+    op: Op,
+    call: &Call,
+) -> Result<(), TransportError> {
+    let members = shared.members().len();
+    if members == 1 {
+        return Ok(());
+    }
+    shared.announce(call);
+    if is_flat(size_of_val(data), members) { flat(shared, data, op, call) } else { chunked(shared, data, op, call) }
+}
+
+fn flat<T: Element>(shared: &mut Shared, data: &mut [T], op: Op, call: &Call) -> Result<(), TransportError> {
+    let segment = Shared::slot_size() / size_of::<T>();
+    let mut first = true;
+    // An empty slice has no segments, and still is a call in which all must agree.
+    let mut rest = data;
+    while first || !rest.is_empty() {
+        let count = segment.min(rest.len());
+        let (part, later) = std::mem::take(&mut rest).split_at_mut(count);
+        shared.offer(bytemuck::cast_slice(part));
+        shared.sync()?;
+        if std::mem::take(&mut first) {
+            shared.compare(call)?;
+        }
+        let bytes = size_of_val(part);
+        let offered = |index| bytemuck::cast_slice::<u8, T>(shared.offered(index, bytes));
+        part.copy_from_slice(offered(0));
+        for index in 1..shared.members().len() {
+            T::reduce(op, part, offered(index));
+        }
+        rest = later;
+    }
+    Ok(())
+}
+
+fn chunked<T: Element>(shared: &mut Shared, data: &mut [T], op: Op, call: &Call) -> Result<(), TransportError> {
+    let (index, members) = (shared.index(), shared.members().len());
+    let mut sum = [T::zeroed(); BLOCK];
+    let sum = &mut sum[..BLOCK / size_of::<T>()];
+    let mut first = true;
+    for segment in data.chunks_mut(Shared::stage_size() / size_of::<T>()) {
+        shared.put_on_stage(0, bytemuck::cast_slice(segment));
+        shared.sync()?;
+        if std::mem::take(&mut first) {
+            shared.compare(call)?;
+        }
+        let mine = chunk(segment.len(), members, index);
+        for start in mine.clone().step_by(sum.len()) {
+            let sum = &mut sum[..(mine.end - start).min(BLOCK / size_of::<T>())];
+            let (at, bytes) = (start * size_of::<T>(), size_of_val(sum));
+            sum.copy_from_slice(bytemuck::cast_slice(shared.stage(0, at, bytes)));
+            for other in 1..members {
+                T::reduce(op, sum, bytemuck::cast_slice(shared.stage(other, at, bytes)));
+            }
+            shared.put_result(at, bytemuck::cast_slice(sum));
+        }
+        shared.sync()?;
+        segment.copy_from_slice(bytemuck::cast_slice(shared.result(0, size_of_val(segment))));
+    }
+    Ok(())
+}

@@ -1,0 +1,39 @@
+//! All-reduce by recursive halving and doubling (Rabenseifner, "Optimization of collective reduction operations", 2004).
+//!
+//! *Halving*: each rank and its partner at half the distance of the step before split what they share, send each other
+//! the half that the other keeps, and reduce; after log2(p) steps everyone has one finished chunk. *Doubling* goes the
+//! same way back and collects them. Steps: 2 log2(p); bytes sent by each rank: 2(p-1)/p of the slice, as by the ring.
+//! Where p is no power of two, see [`recursive_doubling`](super::recursive_doubling).
+
+use super::recursive_doubling::with_power_of_two;
+use super::{Combine, Lane, chunks};
+use crate::element::Element;
+use crate::transport::TransportError;
+
+/// Replaces the slice by its reduction over all ranks.
+pub fn all_reduce<T: Element>(lane: &mut Lane<'_, T>) -> Result<(), TransportError> {
+    let length = lane.len();
+    with_power_of_two(lane, |lane, number, count, rank| {
+        // The chunks of everyone whose number agrees with this one's above the bit `size`.
+        let window = |number: usize, size: usize| {
+            let start = number / size * size;
+            chunks(length, count, start..start + size)
+        };
+        let mut size = count / 2;
+        while size > 0 {
+            let partner = number ^ size;
+            let (theirs, mine) = (window(partner, size), window(number, size));
+            lane.exchange(rank(partner), theirs, rank(partner), mine, Combine::Reduce)?;
+            size /= 2;
+        }
+        lane.finish(window(number, 1));
+        size = 1;
+        while size < count {
+            let partner = number ^ size;
+            let (mine, theirs) = (window(number, size), window(partner, size));
+            lane.exchange(rank(partner), mine, rank(partner), theirs, Combine::Copy)?;
+            size *= 2;
+        }
+        Ok(())
+    })
+}

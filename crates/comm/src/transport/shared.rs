@@ -1,0 +1,369 @@
+//! What the ranks of one host do in the memory that they share: pass messages through pipes, and lay slices out for
+//! each other in turns.
+
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::segment::{PIPE, SLOT, STAGE, Segment};
+use super::{Cause, Incoming, Outgoing, Sink, TransportError, check};
+use crate::call::{Call, Header};
+
+/// The most that is written to a pipe before its reader is told.
+const BLOCK: usize = 32 << 10;
+/// How often a sleeping rank looks whether the one it waits for is still there.
+const NAP: Duration = Duration::from_millis(20);
+
+/// One rank's place in a [`Segment`].
+#[derive(Debug)]
+pub struct Shared {
+    segment: Arc<Segment>,
+    /// This rank among those of its host.
+    index: usize,
+    /// The ranks of this host.
+    members: Vec<usize>,
+    /// Connections to the processes of the other members, which close when a process dies.
+    lifelines: Vec<Option<TcpStream>>,
+    timeout: Duration,
+    turn: u32,
+    bytes_written: u64,
+}
+
+impl Shared {
+    /// Place `index` among `members`.
+    pub(super) fn new(
+        segment: Arc<Segment>,
+        index: usize,
+        members: Vec<usize>,
+        lifelines: Vec<Option<TcpStream>>,
+        timeout: Duration,
+    ) -> Self {
+        Self { segment, index, members, lifelines, timeout, turn: 0, bytes_written: 0 }
+    }
+
+    /// This rank's place among those of its host.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The ranks of this host.
+    pub fn members(&self) -> &[usize] {
+        &self.members
+    }
+
+    /// Bytes that a slot holds behind its header.
+    pub const fn slot_size() -> usize {
+        SLOT - Header::LENGTH
+    }
+
+    /// Bytes that a stage holds.
+    pub const fn stage_size() -> usize {
+        STAGE
+    }
+
+    /// Bytes laid out for others so far.
+    pub fn bytes_written(&self) -> u64 {
+        self.bytes_written
+    }
+
+    pub(super) fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    pub(super) fn segment(&self) -> &Arc<Segment> {
+        &self.segment
+    }
+
+    /// Says what this rank is about to do, for the turn that begins with the next [`Shared::sync`].
+    pub fn announce(&mut self, call: &Call) {
+        let header = Header::new(call, 0);
+        self.segment.write_slot(self.index, self.turn.wrapping_add(1), 0, bytemuck::bytes_of(&header));
+    }
+
+    /// After the first `sync`: do all others do the same?
+    pub fn compare(&self, call: &Call) -> Result<(), TransportError> {
+        let expected = Header::new(call, 0);
+        for (index, &rank) in self.members.iter().enumerate() {
+            let theirs = self.segment.slot(index, self.turn, 0, Header::LENGTH);
+            check(&expected, &bytemuck::pod_read_unaligned(theirs))
+                .map_err(|cause| TransportError::receiving(rank, cause))?;
+        }
+        Ok(())
+    }
+
+    /// Lays data out in this rank's slot, for the turn that begins with the next `sync`.
+    pub fn offer(&mut self, data: &[u8]) {
+        self.segment.write_slot(self.index, self.turn.wrapping_add(1), Header::LENGTH, data);
+        self.bytes_written += data.len() as u64;
+    }
+
+    /// What a member has offered for this turn.
+    pub fn offered(&self, index: usize, length: usize) -> &[u8] {
+        self.segment.slot(index, self.turn, Header::LENGTH, length)
+    }
+
+    /// Lays data out on this rank's stage. Between two `sync`s a stage is written or read, not both.
+    pub fn put_on_stage(&mut self, at: usize, data: &[u8]) {
+        self.segment.write_stage(self.index, at, data);
+        self.bytes_written += data.len() as u64;
+    }
+
+    /// A part of a member's stage.
+    pub fn stage(&self, index: usize, at: usize, length: usize) -> &[u8] {
+        self.segment.stage(index, at, length)
+    }
+
+    /// Writes a part of the result that all have in common. Between two `sync`s it is written or read, not both, and
+    /// each part by one rank.
+    pub fn put_result(&mut self, at: usize, data: &[u8]) {
+        self.segment.write_result(at, data);
+        self.bytes_written += data.len() as u64;
+    }
+
+    /// A part of the result that all have in common.
+    pub fn result(&self, at: usize, length: usize) -> &[u8] {
+        self.segment.result(at, length)
+    }
+
+    /// Waits until all ranks of this host have come as far. What they wrote before can then be read.
+    pub fn sync(&mut self) -> Result<(), TransportError> {
+        self.turn = self.turn.wrapping_add(1);
+        self.segment.progress(self.index).store(self.turn, Ordering::Release);
+        for index in 0..self.members.len() {
+            if index != self.index {
+                self.segment.ring(index);
+            }
+        }
+        let turn = self.turn;
+        for index in 0..self.members.len() {
+            // Another rank may be a turn ahead, never more.
+            let there = |segment: &Segment| {
+                let progress = segment.progress(index).load(Ordering::Acquire);
+                progress.wrapping_sub(turn) < u32::MAX / 2
+            };
+            self.wait_for(index, there).map_err(|cause| TransportError::receiving(self.members[index], cause))?;
+        }
+        Ok(())
+    }
+
+    /// Sleeps until `ready`, or until the member that it depends on is gone or has been silent for too long.
+    fn wait_for(&self, index: usize, ready: impl Fn(&Segment) -> bool) -> Result<(), Cause> {
+        if ready(&self.segment) {
+            return Ok(());
+        }
+        // Counted in naps: a process that was suspended for long has waited no longer than the one that it was in.
+        let mut waited = Duration::ZERO;
+        while !self.segment.wait(self.index, NAP.min(self.timeout), || ready(&self.segment)) {
+            if !self.is_alive(index) {
+                // It may have finished its part before it left.
+                return if ready(&self.segment) { Ok(()) } else { Err(Cause::Closed) };
+            }
+            waited += NAP;
+            if waited >= self.timeout {
+                return Err(Cause::TimedOut(self.timeout));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_alive(&self, index: usize) -> bool {
+        let connected = |stream: &TcpStream| match stream.peek(&mut [0]) {
+            Ok(count) => count > 0,
+            Err(error) => super::tcp::is_transient(&error),
+        };
+        self.segment.gone(index).load(Ordering::Acquire) == 0 && self.lifelines[index].as_ref().is_none_or(connected)
+    }
+
+    /// Sends and receives through pipes at once. Peers are given by their place on this host.
+    pub(super) fn transfer(
+        &mut self,
+        call: &Call,
+        outgoing: Option<Outgoing<'_>>,
+        incoming: Option<Incoming<'_>>,
+    ) -> Result<(), TransportError> {
+        let mut writer = outgoing.map(|outgoing| PipeWriter::new(call, outgoing));
+        let mut reader = incoming.map(|incoming| PipeReader::new(call, incoming));
+        loop {
+            let mut moved = false;
+            if let Some(writer) = writer.as_mut().filter(|writer| !writer.is_done()) {
+                moved |= writer.advance(&self.segment, self.index);
+            }
+            if let Some(reader) = reader.as_mut().filter(|reader| !reader.is_done()) {
+                let rank = self.members[reader.from];
+                moved |= reader
+                    .advance(&self.segment, self.index)
+                    .map_err(|cause| TransportError::receiving(rank, cause))?;
+            }
+            let writing = writer.as_ref().filter(|writer| !writer.is_done());
+            let reading = reader.as_ref().filter(|reader| !reader.is_done());
+            if moved {
+                continue;
+            }
+            // Who is to blame if nothing moves any more: rather the sender that does not send.
+            let on = match (&reading, &writing) {
+                (Some(reader), _) => reader.from,
+                (None, Some(writer)) => writer.to,
+                (None, None) => return Ok(()),
+            };
+            let ready = |segment: &Segment| {
+                writing.is_some_and(|writer| writer.can_move(segment, self.index))
+                    || reading.is_some_and(|reader| reader.can_move(segment, self.index))
+            };
+            self.wait_for(on, ready).map_err(|cause| match reading.is_some() {
+                true => TransportError::receiving(self.members[on], cause),
+                false => TransportError::sending(self.members[on], cause),
+            })?;
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.segment.gone(self.index).store(1, Ordering::Release);
+        for index in 0..self.members.len() {
+            self.segment.ring(index);
+        }
+    }
+}
+
+/// Messages in a pipe begin at multiples of this, so that their elements are aligned.
+const ALIGNMENT: usize = 8;
+
+/// A message on its way into a pipe.
+struct PipeWriter<'a> {
+    to: usize,
+    header: Header,
+    data: &'a [u8],
+    /// Bytes written of header, data and padding.
+    written: usize,
+}
+
+impl<'a> PipeWriter<'a> {
+    fn new(call: &Call, outgoing: Outgoing<'a>) -> Self {
+        let header = Header::new(call, outgoing.data.len());
+        Self { to: outgoing.to, header, data: outgoing.data, written: 0 }
+    }
+
+    fn length(&self) -> usize {
+        Header::LENGTH + self.data.len().next_multiple_of(ALIGNMENT)
+    }
+
+    fn is_done(&self) -> bool {
+        self.written == self.length()
+    }
+
+    fn can_move(&self, segment: &Segment, from: usize) -> bool {
+        let (written, read) = segment.pipe_counts(from, self.to);
+        ((written.load(Ordering::Relaxed) - read.load(Ordering::Acquire)) as usize) < PIPE
+    }
+
+    /// Writes what there is room for, up to a block, and tells the reader.
+    fn advance(&mut self, segment: &Segment, from: usize) -> bool {
+        let (written, read) = segment.pipe_counts(from, self.to);
+        let start = written.load(Ordering::Relaxed);
+        let room = PIPE - (start - read.load(Ordering::Acquire)) as usize;
+        let mut count = 0;
+        while count < room.min(BLOCK) && !self.is_done() {
+            let at = (start as usize + count) % PIPE;
+            let limit = (room - count).min(PIPE - at);
+            let header = bytemuck::bytes_of(&self.header);
+            let part = match self.written.checked_sub(Header::LENGTH) {
+                None => &header[self.written..],
+                Some(at) if at < self.data.len() => &self.data[at..],
+                Some(at) => &[0; ALIGNMENT][..self.data.len().next_multiple_of(ALIGNMENT) - at],
+            };
+            let part = &part[..part.len().min(limit).min(BLOCK)];
+            segment.write_pipe(from, self.to, at, part);
+            self.written += part.len();
+            count += part.len();
+        }
+        if count > 0 {
+            written.store(start + count as u64, Ordering::Release);
+            segment.ring(self.to);
+        }
+        count > 0
+    }
+}
+
+/// A message on its way out of a pipe.
+struct PipeReader<'a> {
+    from: usize,
+    expected: Header,
+    sink: Sink<'a>,
+    /// Bytes read of header, data and padding.
+    read: usize,
+}
+
+impl<'a> PipeReader<'a> {
+    fn new(call: &Call, incoming: Incoming<'a>) -> Self {
+        let expected = Header::new(call, incoming.sink.bytes());
+        Self { from: incoming.from, expected, sink: incoming.sink, read: 0 }
+    }
+
+    fn length(&self) -> usize {
+        Header::LENGTH + self.sink.bytes().next_multiple_of(ALIGNMENT)
+    }
+
+    fn is_done(&self) -> bool {
+        self.read == self.length()
+    }
+
+    /// What must be there before anything can be done with it.
+    fn least(&self) -> usize {
+        match (self.read, &self.sink) {
+            (0, _) => Header::LENGTH,
+            (_, Sink::Fold { grain, .. }) => *grain,
+            (_, Sink::Fill(_)) => 1,
+        }
+    }
+
+    fn can_move(&self, segment: &Segment, to: usize) -> bool {
+        let (written, read) = segment.pipe_counts(self.from, to);
+        (written.load(Ordering::Acquire) - read.load(Ordering::Relaxed)) as usize >= self.least()
+    }
+
+    /// Takes what is there of this message, and tells the writer.
+    fn advance(&mut self, segment: &Segment, to: usize) -> Result<bool, Cause> {
+        let (written, read) = segment.pipe_counts(self.from, to);
+        let start = read.load(Ordering::Relaxed);
+        let available = (written.load(Ordering::Acquire) - start) as usize;
+        let mut count = 0;
+        while available - count >= self.least() && !self.is_done() {
+            let at = (start as usize + count) % PIPE;
+            let limit = (available - count).min(PIPE - at);
+            let taken = if self.read == 0 {
+                // Headers are 32 bytes at a multiple of 8, and so may wrap around.
+                let mut header = [0; Header::LENGTH];
+                let first = limit.min(Header::LENGTH);
+                header[..first].copy_from_slice(segment.read_pipe(self.from, to, at, first));
+                header[first..].copy_from_slice(segment.read_pipe(self.from, to, 0, Header::LENGTH - first));
+                check(&self.expected, &bytemuck::pod_read_unaligned(&header))?;
+                Header::LENGTH
+            } else {
+                let done = self.read - Header::LENGTH;
+                let left = self.sink.bytes().saturating_sub(done);
+                match &mut self.sink {
+                    _ if left == 0 => limit.min(self.length() - self.read),
+                    Sink::Fill(data) => {
+                        let part = limit.min(left);
+                        data[done..done + part].copy_from_slice(segment.read_pipe(self.from, to, at, part));
+                        part
+                    }
+                    Sink::Fold { grain, fold, .. } => {
+                        let part = limit.min(left) / *grain * *grain;
+                        fold(segment.read_pipe(self.from, to, at, part));
+                        part
+                    }
+                }
+            };
+            self.read += taken;
+            count += taken;
+        }
+        if count > 0 {
+            read.store(start + count as u64, Ordering::Release);
+            segment.ring(self.from);
+        }
+        Ok(count > 0)
+    }
+}

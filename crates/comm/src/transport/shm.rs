@@ -1,0 +1,160 @@
+//! Ranks that are processes: shared memory between those of one host, TCP between hosts.
+//!
+//! The first rank of each host makes a file in memory that has no name, and the others open it through `/proc`: when the
+//! last of them ends, however it ends, the memory is gone. The TCP connections of the rendezvous stay open: they carry
+//! messages between hosts, and within a host they tell when a process has died.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use super::segment::Segment;
+use super::tcp::{StreamReader, StreamWriter, Tcp};
+use super::{Cause, Incoming, Outgoing, Shared, Transport, TransportError};
+use crate::call::{Call, Collective};
+use crate::element::ElementType;
+
+/// One rank's connections to all others.
+#[derive(Debug)]
+pub struct Shm {
+    tcp: Tcp,
+    shared: Shared,
+    /// For each rank its place on this host, if it is on this host.
+    places: Vec<Option<usize>>,
+    piece: Vec<u64>,
+}
+
+impl Shm {
+    /// Sets shared memory up between the ranks that [`Tcp::with_hosts`] says are on one host.
+    pub fn over(mut tcp: Tcp) -> Result<Self, TransportError> {
+        let (rank, world) = (tcp.rank(), tcp.world());
+        let members: Vec<usize> = (0..world).filter(|&peer| tcp.hosts()[peer] == tcp.hosts()[rank]).collect();
+        let place = |rank: usize| members.iter().position(|&member| member == rank);
+        let (leader, index) = (members[0], place(rank).expect("a rank is on its own host"));
+        let failed = |error: std::io::Error| TransportError::receiving(leader, Cause::Io(error));
+
+        tcp.begin(Call {
+            sequence: 0,
+            collective: Collective::Split,
+            algorithm: None,
+            op: None,
+            element: ElementType::U8,
+            elements: 8,
+            root: Some(leader as u32),
+        });
+        // The leader says which of its descriptors it is, and keeps it until all have opened it.
+        let mut whereabouts = [0; 8];
+        let file = if rank == leader {
+            let file = Segment::create_file(members.len()).map_err(failed)?;
+            whereabouts[..4].copy_from_slice(&std::process::id().to_le_bytes());
+            whereabouts[4..].copy_from_slice(&file.as_raw_fd().to_le_bytes());
+            for &member in &members[1..] {
+                tcp.send(member, &whereabouts)?;
+            }
+            for &member in &members[1..] {
+                tcp.recv(member, &mut whereabouts)?;
+            }
+            file
+        } else {
+            tcp.recv(leader, &mut whereabouts)?;
+            let [process, descriptor] =
+                [0, 4].map(|at| i32::from_le_bytes(whereabouts[at..at + 4].try_into().expect("four bytes")));
+            let path = format!("/proc/{process}/fd/{descriptor}");
+            let file = File::options().read(true).write(true).open(path).map_err(failed)?;
+            tcp.send(leader, &whereabouts)?;
+            file
+        };
+        let segment = Arc::new(Segment::map(file, members.len()).map_err(failed)?);
+        let lifelines = members
+            .iter()
+            .map(|&member| (member != rank).then(|| tcp.peer(member).try_clone()).transpose())
+            .collect::<Result<_, _>>()
+            .map_err(failed)?;
+        let places = (0..world).map(place).collect();
+        let shared = Shared::new(segment, index, members, lifelines, tcp.timeout());
+        Ok(Self { tcp, shared, places, piece: vec![0; 8 << 10] })
+    }
+
+    /// The same message with the peer's place on this host instead of its rank; `Err` if it is on another.
+    fn within_host<'a>(&self, outgoing: Outgoing<'a>) -> Result<Outgoing<'a>, Outgoing<'a>> {
+        self.places[outgoing.to].map(|to| Outgoing { to, ..outgoing }).ok_or(outgoing)
+    }
+}
+
+impl Transport for Shm {
+    fn rank(&self) -> usize {
+        self.tcp.rank()
+    }
+
+    fn world(&self) -> usize {
+        self.tcp.world()
+    }
+
+    fn begin(&mut self, call: Call) {
+        self.tcp.begin(call);
+    }
+
+    fn transfer(
+        &mut self,
+        outgoing: Option<Outgoing<'_>>,
+        incoming: Option<Incoming<'_>>,
+    ) -> Result<(), TransportError> {
+        let call = self.tcp.call();
+        let (out_near, out_far) = match outgoing.map(|outgoing| self.within_host(outgoing)) {
+            None => (None, None),
+            Some(Ok(near)) => (Some(near), None),
+            Some(Err(far)) => (None, Some(far)),
+        };
+        let (in_near, in_far) = match incoming {
+            None => (None, None),
+            Some(Incoming { from, sink }) => match self.places[from] {
+                Some(from) => (Some(Incoming { from, sink }), None),
+                None => (None, Some(Incoming { from, sink })),
+            },
+        };
+        if out_far.is_none() && in_far.is_none() {
+            return self.shared.transfer(&call, out_near, in_near);
+        }
+        if out_near.is_none() && in_near.is_none() {
+            return self.tcp.transfer(out_far, in_far);
+        }
+        // One direction within the host and one beyond it. What goes out is taken care of on a thread of its own, so that
+        // neither waits for the other.
+        let (tcp, shared) = (&mut self.tcp, &mut self.shared);
+        let mut writer = out_far.map(|outgoing| StreamWriter::new(&call, outgoing));
+        let mut reader =
+            in_far.map(|incoming| StreamReader::new(&call, incoming, bytemuck::cast_slice_mut(&mut self.piece)));
+        if writer.is_some() {
+            std::thread::scope(|scope| {
+                let far = scope.spawn(|| {
+                    while tcp.step(&mut writer, &mut None)? {}
+                    Ok(())
+                });
+                let near = shared.transfer(&call, None, in_near);
+                far.join().expect("it does not panic").and(near)
+            })
+        } else {
+            std::thread::scope(|scope| {
+                let near = scope.spawn(|| shared.transfer(&call, out_near, None));
+                let mut receive = || -> Result<(), TransportError> {
+                    while tcp.step(&mut None, &mut reader)? {}
+                    Ok(())
+                };
+                let far = receive();
+                near.join().expect("it does not panic").and(far)
+            })
+        }
+    }
+
+    fn hosts(&self) -> &[usize] {
+        self.tcp.hosts()
+    }
+
+    fn shared(&mut self) -> Option<&mut Shared> {
+        Some(&mut self.shared)
+    }
+
+    fn split(&mut self, members: &[usize]) -> Result<Box<dyn Transport>, TransportError> {
+        Ok(Box::new(Self::over(self.tcp.subset(members)?)?))
+    }
+}

@@ -1,0 +1,60 @@
+//! Ranks for tests: threads over each transport.
+
+use std::net::Ipv4Addr;
+use std::thread;
+use std::time::Duration;
+
+use ringstep_comm::transport::shm::Shm;
+use ringstep_comm::transport::tcp::Tcp;
+use ringstep_comm::transport::{Transport, mem};
+use ringstep_comm::{Group, rendezvous};
+
+pub const TRANSPORTS: [&str; 5] = ["mem", "tcp", "shm", "tcp on 2 hosts", "shm on 2 hosts"];
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Runs the same closure on every rank, each a thread, and returns what each returned.
+pub fn on_ranks<R: Send>(transport: &str, world: usize, work: impl Fn(&mut Group) -> R + Send + Sync) -> Vec<R> {
+    on_patient_ranks(transport, world, PATIENCE, work)
+}
+
+/// The same with ranks that wait for each other only so long.
+pub fn on_patient_ranks<R: Send>(
+    transport: &str,
+    world: usize,
+    timeout: Duration,
+    work: impl Fn(&mut Group) -> R + Send + Sync,
+) -> Vec<R> {
+    let work = &work;
+    // Two hosts: the first half of the ranks, and the others.
+    let hosts: Vec<usize> =
+        (0..world).map(|rank| usize::from(transport.ends_with("hosts") && rank >= world.div_ceil(2))).collect();
+    let on_threads = |ends: Vec<Box<dyn FnOnce() -> Box<dyn Transport> + Send>>| {
+        thread::scope(|scope| {
+            let ranks: Vec<_> = ends.into_iter().map(|end| scope.spawn(move || work(&mut Group::new(end())))).collect();
+            ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+        })
+    };
+    if transport == "mem" {
+        let ends = mem::mesh(world).into_iter();
+        return on_threads(ends.map(|end| Box::new(move || boxed(end.with_timeout(timeout))) as Box<_>).collect());
+    }
+    let token = [7; 16];
+    let meeting = rendezvous::Meeting::open(Ipv4Addr::LOCALHOST.into(), token).unwrap();
+    let address = meeting.address();
+    thread::spawn(move || meeting.host(world, PATIENCE).unwrap());
+    let shm = transport.starts_with("shm");
+    let end = |rank: usize| -> Box<dyn FnOnce() -> Box<dyn Transport> + Send> {
+        let hosts = hosts.clone();
+        Box::new(move || {
+            let tcp: Tcp = rendezvous::join(address, token, rank, world, PATIENCE).unwrap();
+            let tcp = tcp.with_timeout(timeout).with_hosts(hosts);
+            if shm { boxed(Shm::over(tcp).unwrap()) } else { boxed(tcp) }
+        })
+    };
+    on_threads((0..world).map(end).collect())
+}
+
+fn boxed(transport: impl Transport + 'static) -> Box<dyn Transport> {
+    Box::new(transport)
+}

@@ -1,0 +1,206 @@
+//! Ranks that disagree, leave, are killed or fall silent: an error that names them, never a hang or wrong numbers.
+
+mod common;
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{TRANSPORTS, on_patient_ranks, on_ranks};
+use ringstep_comm::transport::mem;
+use ringstep_comm::transport::shm::Shm;
+use ringstep_comm::{Algorithm, CollectiveError, Group, Op, rendezvous};
+
+fn reduce(group: &mut Group, length: usize, algorithm: Algorithm) -> Result<(), CollectiveError> {
+    group.all_reduce(&mut vec![1.0f32; length], Op::Sum, algorithm)
+}
+
+#[test]
+fn another_length_names_both_sides() {
+    for transport in ["mem", "tcp", "shm"] {
+        for algorithm in Algorithm::ALL {
+            if algorithm.needs_shared_memory() && transport == "tcp" {
+                continue;
+            }
+            let errors = on_ranks(transport, 2, |group| {
+                let length = 1000 + group.rank();
+                reduce(group, length, algorithm).map_err(|error| error.to_string())
+            });
+            let named = |rank: usize| {
+                let name = algorithm.name();
+                errors[rank].as_ref().is_err_and(|error| {
+                    error.starts_with(&format!("rank {rank}: all_reduce #1 ({name}, sum of {} f32): ", 1000 + rank))
+                        && error.contains(&format!("rank {}: ", 1 - rank))
+                        && (error.contains(&format!("it is in all_reduce #1 ({name}, sum of {} f32)", 1001 - rank))
+                            || error.ends_with("connection closed"))
+                })
+            };
+            assert!(named(0) && named(1), "{transport}, {algorithm:?}: {errors:?}");
+            assert!(errors.iter().any(|error| error.as_ref().unwrap_err().contains("it is in")), "{errors:?}");
+        }
+    }
+}
+
+#[test]
+fn another_operation_type_order_or_algorithm_is_noticed() {
+    type Wrong = fn(&mut Group) -> Result<(), CollectiveError>;
+    let wrongs: [(&str, Wrong); 5] = [
+        ("max of 9 f32", |group| group.all_reduce(&mut [1.0f32; 9], Op::Max, Algorithm::Ring)),
+        ("sum of 9 i32", |group| group.all_reduce(&mut [1i32; 9], Op::Sum, Algorithm::Ring)),
+        ("tree, sum of 9 f32", |group| group.all_reduce(&mut [1.0f32; 9], Op::Sum, Algorithm::Tree)),
+        ("broadcast #1 (9 f32, root 0)", |group| group.broadcast(&mut [1.0f32; 9], 0)),
+        ("barrier #1", |group| group.barrier()),
+    ];
+    for transport in ["mem", "tcp", "shm"] {
+        for (theirs, wrong) in wrongs {
+            let errors = on_patient_ranks(transport, 2, Duration::from_secs(5), |group| match group.rank() {
+                0 => reduce(group, 9, Algorithm::Ring).unwrap_err().to_string(),
+                _ => wrong(group).err().map_or(String::new(), |error| error.to_string()),
+            });
+            // Whoever hears of the other first says so; the other then finds it gone.
+            let noticed =
+                errors[0].contains(theirs) || errors[1].contains("it is in all_reduce #1 (ring, sum of 9 f32)");
+            assert!(noticed, "{transport}: {errors:?}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_leaves_is_named() {
+    for transport in TRANSPORTS {
+        for algorithm in [Algorithm::Ring, Algorithm::GatherScatter] {
+            let errors = on_ranks(transport, 3, |group| match group.rank() {
+                1 => String::new(),
+                _ => reduce(group, 500_000, algorithm).unwrap_err().to_string(),
+            });
+            assert!(errors[0].ends_with("rank 1: connection closed"), "{transport}: {errors:?}");
+        }
+    }
+    let errors = on_ranks("shm", 3, |group| match group.rank() {
+        1 => String::new(),
+        _ => reduce(group, 500_000, Algorithm::Direct).unwrap_err().to_string(),
+    });
+    assert!(errors[0].ends_with("recv from rank 1: connection closed"), "{errors:?}");
+}
+
+#[test]
+fn a_silent_rank_is_named_after_the_timeout() {
+    for transport in TRANSPORTS {
+        let errors = on_patient_ranks(transport, 2, Duration::from_millis(100), |group| {
+            if group.rank() == 1 {
+                std::thread::sleep(Duration::from_millis(600));
+                return String::new();
+            }
+            reduce(group, 10, Algorithm::Ring).unwrap_err().to_string()
+        });
+        let expected = "rank 0: all_reduce #1 (ring, sum of 10 f32): recv from rank 1: timed out after 100ms";
+        assert_eq!(errors[0], expected, "{transport}");
+    }
+}
+
+const CHILD: &str = "RINGSTEP_TEST_CHILD";
+const TOKEN: [u8; 16] = [3; 16];
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Rank 1 of the test below, in a process of its own: it reduces until it is killed.
+#[test]
+fn child_that_is_killed() {
+    let Ok(orders) = std::env::var(CHILD) else { return };
+    let (transport, address) = orders.split_once(' ').unwrap();
+    let address: SocketAddr = address.parse().unwrap();
+    let tcp = rendezvous::join(address, TOKEN, 1, 2, PATIENCE).unwrap();
+    let mut group = match transport {
+        "tcp" => Group::new(tcp),
+        _ => Group::new(Shm::over(tcp).unwrap()),
+    };
+    while reduce(&mut group, 300_000, Algorithm::Ring).is_ok() {}
+}
+
+#[test]
+fn a_rank_that_is_killed_is_named_at_once() {
+    for (transport, algorithm) in [("tcp", Algorithm::Ring), ("shm", Algorithm::Ring)] {
+        let meeting = rendezvous::Meeting::open(Ipv4Addr::LOCALHOST.into(), TOKEN).unwrap();
+        let address = meeting.address();
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child_that_is_killed"])
+            .env(CHILD, format!("{transport} {address}"))
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::spawn(move || meeting.host(2, PATIENCE));
+        let tcp = rendezvous::join(address, TOKEN, 0, 2, PATIENCE).unwrap();
+        let mut group = match transport {
+            "tcp" => Group::new(tcp),
+            _ => Group::new(Shm::over(tcp).unwrap()),
+        };
+        for _ in 0..20 {
+            reduce(&mut group, 300_000, algorithm).unwrap();
+        }
+        child.kill().unwrap();
+        let killed = Instant::now();
+        let error = loop {
+            if let Err(error) = reduce(&mut group, 300_000, algorithm) {
+                break error;
+            }
+        };
+        assert!(killed.elapsed() < PATIENCE, "it took {:?}", killed.elapsed());
+        assert!(error.to_string().ends_with("rank 1: connection closed"), "{error}");
+        assert!(error.call.sequence > 20);
+        child.wait().unwrap();
+    }
+}
+
+fn open_descriptors() -> usize {
+    fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+fn mappings() -> usize {
+    fs::read_to_string("/proc/self/maps").unwrap().matches("ringstep").count()
+}
+
+/// In a process of its own, since other tests have descriptors and threads too.
+#[test]
+fn child_that_makes_a_thousand_groups() {
+    if std::env::var(CHILD).is_err() {
+        return;
+    }
+    let one_round = || {
+        on_ranks("shm", 2, |group| group.barrier().unwrap());
+        on_ranks("mem", 2, |group| {
+            let sum = group.start_all_reduce(vec![1i32], Op::Sum, Algorithm::Direct);
+            assert_eq!(sum.wait().unwrap(), [2]);
+            group.split(0, 0).unwrap().barrier().unwrap();
+        });
+    };
+    one_round();
+    let threads = || fs::read_dir("/proc/self/task").unwrap().count();
+    let (descriptors, running) = (open_descriptors(), threads());
+    // Each round makes two groups of two ranks, and two sub-groups.
+    for _ in 0..170 {
+        one_round();
+    }
+    // Threads that hosted a meeting may need a moment to end.
+    let deadline = Instant::now() + PATIENCE;
+    while (open_descriptors(), threads(), mappings()) != (descriptors, running, 0) {
+        assert!(
+            Instant::now() < deadline,
+            "left: {} descriptors, {} threads, {} mappings",
+            open_descriptors() - descriptors,
+            threads() - running,
+            mappings()
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(mem::mesh(4));
+}
+
+#[test]
+fn a_thousand_groups_leave_nothing_behind() {
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_that_makes_a_thousand_groups", "--nocapture"])
+        .env(CHILD, "")
+        .output()
+        .unwrap();
+    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stderr));
+}
