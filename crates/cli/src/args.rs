@@ -24,6 +24,9 @@ pub enum Command {
     /// Train one job.
     #[command(allow_negative_numbers = true)]
     Train(RunArgs),
+    /// Measure this machine.
+    #[command(subcommand)]
+    Bench(BenchCommand),
     /// Data sets: what is on this machine, and getting more.
     #[command(subcommand)]
     Data(DataCommand),
@@ -48,6 +51,40 @@ pub struct RunArgs {
     /// Print each rank's loss and accuracy after each epoch.
     #[arg(short, long)]
     pub verbose: bool,
+}
+
+#[derive(Subcommand)]
+pub enum BenchCommand {
+    /// Time all-reduces: size, time, algbw, busbw, #wrong, as nccl-tests shows them.
+    Collectives(CollectivesArgs),
+}
+
+#[derive(Args)]
+pub struct CollectivesArgs {
+    /// Number of workers
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub workers: usize,
+    /// shm, tcp (worker processes) or mem (threads); a list
+    #[arg(long, value_delimiter = ',', default_value = "shm,tcp")]
+    pub transport: Vec<String>,
+    /// Algorithms by name, auto, or all; a list
+    #[arg(long, value_delimiter = ',', default_value = "all")]
+    pub algorithm: Vec<String>,
+    /// The smallest size
+    #[arg(long, value_name = "SIZE", default_value = "1KiB")]
+    pub min: String,
+    /// The largest size
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    pub max: String,
+    /// How sizes grow
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub factor: usize,
+    /// sum, mean, max, min or product
+    #[arg(long, default_value = "sum")]
+    pub op: String,
+    /// Print the rows as JSON on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Subcommand)]

@@ -7,9 +7,11 @@
 //! | starting workers, watching them, ending them | [`launch`] |
 //! | what a person sees while it runs and afterwards | [`show`], [`report`] |
 //! | what a run leaves behind | [`run_dir`] |
+//! | timing collectives | [`bench`] |
 //! | data sets on this machine | [`datasets`] |
 
 mod args;
+mod bench;
 mod datasets;
 mod launch;
 mod names;
@@ -23,7 +25,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::args::{Cli, Command, DataCommand};
+use crate::args::{BenchCommand, Cli, Command, DataCommand};
 use crate::launch::Interrupted;
 use crate::settings::Mode;
 
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Compare(args) => train::run(Mode::Compare, args),
         Command::Train(args) => train::run(Mode::Train, args),
+        Command::Bench(BenchCommand::Collectives(args)) => bench::collectives(&args),
         Command::Data(DataCommand::Get(args)) => datasets::get(&args),
         Command::Data(DataCommand::List) => datasets::list(),
         Command::Worker => return launch::worker::main(),

@@ -1,17 +1,16 @@
 //! `ringstep compare` and `ringstep train`.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use ringstep_train::summary::Summary;
-use ringstep_train::worker::Report;
+use ringstep_train::summary::{Summary, sum_up};
+use ringstep_train::worker::{Epoch, Outcome, Report};
 use ringstep_train::{Job, checkpoint};
 use serde::Serialize;
 
 use crate::args::RunArgs;
 use crate::datasets;
-use crate::launch::{Interrupts, Message, Run};
+use crate::launch::{self, Interrupts, Message, Task};
 use crate::report;
 use crate::run_dir::RunDir;
 use crate::settings::{Mode, Settings};
@@ -39,7 +38,7 @@ pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
     let jobs: Vec<Job> = rows.iter().map(Settings::job).collect::<Result<_>>()?;
     settings.launch()?;
     settings.transport()?;
-    let data = Arc::new(datasets::load(&settings)?);
+    let data = datasets::load(&settings)?;
     // Most workers first: `single` fits whenever the others do, and a refusal should name what the user said.
     let mut by_workers: Vec<&Job> = jobs.iter().collect();
     by_workers.sort_by_key(|job| std::cmp::Reverse(job.workers));
@@ -59,15 +58,24 @@ pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
     let mut finished: Vec<Row> = Vec::new();
     for ((settings, job), model_file) in rows.iter().zip(jobs).zip(model_files) {
         let way = job.sync.name();
-        let run = Run { settings, data: &data, model_file };
         let mut bar = progress.start(&job, data.train.len());
-        let summary = run.execute(&interrupts, &mut |rank, message| {
-            bar.observe(rank, message);
+        let mut ranks = vec![(Vec::new(), None); job.workers];
+        let task = Task::Train { settings: settings.clone(), model_file };
+        launch::run(&task, job.workers, settings.launch()?, &interrupts, &mut |rank, message| {
+            bar.observe(rank, &message);
             match message {
-                Message::Report(Report::Epoch(epoch)) => dir.record(way, rank, epoch),
-                _ => Ok(()),
+                Message::Report(Report::Epoch(epoch)) => {
+                    dir.record(way, rank, &epoch)?;
+                    ranks[rank].0.push(epoch);
+                }
+                Message::Done(outcome) => ranks[rank].1 = Some(outcome),
+                _ => {}
             }
+            Ok(())
         })?;
+        let ranks: Vec<(Vec<Epoch>, Outcome)> =
+            ranks.into_iter().map(|(epochs, outcome)| (epochs, outcome.expect("all ranks are done"))).collect();
+        let summary = sum_up(&job, &ranks)?;
         bar.finish(&summary);
         finished.push(Row { job, summary });
     }

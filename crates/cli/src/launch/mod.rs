@@ -6,7 +6,6 @@ mod threads;
 pub mod worker;
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -14,45 +13,34 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use ringstep_comm::rendezvous::RendezvousError;
-use ringstep_data::Dataset;
-use ringstep_train::summary::{Summary, sum_up};
-use ringstep_train::worker::{Epoch, Outcome, Report};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::protocol::Blame;
-pub use self::protocol::Message;
-use crate::settings::{Launch, Settings};
+pub use self::protocol::{Message, Task};
+use crate::settings::Launch;
 
-/// One run: everything that its workers need to know but their rank.
-pub struct Run<'a> {
-    /// A completed row.
-    pub settings: &'a Settings,
-    /// Its data, loaded and validated.
-    pub data: &'a Arc<Dataset>,
-    /// Where rank 0 writes the final weights.
-    pub model_file: PathBuf,
-}
-
-impl Run<'_> {
-    /// Runs all workers to the end. `observe` is told what each rank says.
-    pub fn execute(&self, interrupts: &Interrupts, observe: &mut Observer<'_>) -> Result<Summary> {
-        let job = self.settings.job()?;
-        let ranks = match self.settings.launch()? {
-            Launch::Processes => {
-                let (mut crew, events) = processes::start(self, job.workers)?;
-                supervise(&mut crew, &events, job.workers, interrupts, observe)?
-            }
-            Launch::Threads => {
-                let (mut crew, events) = threads::start(self, &job)?;
-                supervise(&mut crew, &events, job.workers, interrupts, observe)?
-            }
-        };
-        Ok(sum_up(&job, &ranks)?)
+/// Runs a task on so many workers to the end. `observe` is told what each rank says.
+pub fn run(
+    task: &Task,
+    workers: usize,
+    launch: Launch,
+    interrupts: &Interrupts,
+    observe: &mut Observer<'_>,
+) -> Result<()> {
+    match launch {
+        Launch::Processes => {
+            let (mut crew, events) = processes::start(task, workers)?;
+            supervise(&mut crew, &events, workers, interrupts, observe)
+        }
+        Launch::Threads => {
+            let (mut crew, events) = threads::start(task, workers)?;
+            supervise(&mut crew, &events, workers, interrupts, observe)
+        }
     }
 }
 
 /// Is told what each rank says; an error ends the run.
-pub type Observer<'a> = dyn FnMut(usize, &Message) -> Result<()> + 'a;
+pub type Observer<'a> = dyn FnMut(usize, Message) -> Result<()> + 'a;
 
 /// What the supervisor hears.
 enum Event {
@@ -82,16 +70,14 @@ fn supervise(
     world: usize,
     interrupts: &Interrupts,
     observe: &mut Observer<'_>,
-) -> Result<Vec<(Vec<Epoch>, Outcome)>> {
-    let mut epochs: Vec<Vec<Epoch>> = vec![Vec::new(); world];
-    let mut outcomes: Vec<Option<Outcome>> = vec![None; world];
+) -> Result<()> {
+    let mut done = vec![false; world];
     let mut failures: Vec<Failure> = Vec::new();
     let mut verdict_due: Option<Instant> = None;
     loop {
         interrupts.check()?;
         if verdict_due.is_some_and(|due| Instant::now() >= due) {
-            let heard_of =
-                |rank: usize| outcomes[rank].is_some() || failures.iter().any(|failure| failure.rank == Some(rank));
+            let heard_of = |rank: usize| done[rank] || failures.iter().any(|failure| failure.rank == Some(rank));
             let silent: Vec<usize> = (0..world).filter(|&rank| !heard_of(rank)).collect();
             return Err(verdict(&failures, &silent));
         }
@@ -106,18 +92,16 @@ fn supervise(
         };
         match event {
             Event::Said(rank, message) => {
-                observe(rank, &message)?;
+                done[rank] |= message.is_last();
                 match message {
-                    Message::Report(Report::Progress { .. }) => {}
-                    Message::Report(Report::Epoch(epoch)) => epochs[rank].push(epoch),
-                    Message::Done(outcome) => outcomes[rank] = Some(outcome),
                     Message::Failed { error, blame } => {
                         failures.push(Failure { rank: Some(rank), blame, description: error });
                     }
+                    message => observe(rank, message)?,
                 }
             }
             Event::Gone(rank) => {
-                let spoke = outcomes[rank].is_some() || failures.iter().any(|failure| failure.rank == Some(rank));
+                let spoke = done[rank] || failures.iter().any(|failure| failure.rank == Some(rank));
                 if !spoke {
                     let description = format!("rank {rank} {}", crew.obituary(rank));
                     failures.push(Failure { rank: Some(rank), blame: Blame::Died, description });
@@ -131,9 +115,10 @@ fn supervise(
             verdict_due.get_or_insert_with(|| Instant::now() + AUTOPSY);
         }
     }
-    let all: Option<Vec<Outcome>> = outcomes.into_iter().collect();
-    let outcomes = all.ok_or_else(|| anyhow!("a worker ended without a result"))?;
-    Ok(epochs.into_iter().zip(outcomes).collect())
+    match done.iter().position(|done| !done) {
+        Some(rank) => Err(anyhow!("rank {rank} ended without a result")),
+        None => Ok(()),
+    }
 }
 
 /// Why a run failed, as one rank saw it, or as the rendezvous did.

@@ -14,14 +14,14 @@ use ringstep_comm::rendezvous::{Meeting, Token};
 use ringstep_comm::transport::DEFAULT_TIMEOUT;
 
 use super::protocol::Start;
-use super::{Crew, Event, Run};
+use super::{Crew, Event, Task};
 
 /// Child processes, each with the pipe whose end tells it that the launcher is gone. Dropping them ends those that are
 /// left.
 pub(super) struct Processes(Vec<(Child, ChildStdin)>);
 
 /// Starts all workers and begins to listen to them.
-pub(super) fn start(run: &Run<'_>, world: usize) -> Result<(Processes, Receiver<Event>)> {
+pub(super) fn start(task: &Task, world: usize) -> Result<(Processes, Receiver<Event>)> {
     let mut token = Token::default();
     getrandom::fill(&mut token).context("no randomness for the job's token")?;
     let meeting = Meeting::open(Ipv4Addr::LOCALHOST.into(), token)?;
@@ -38,8 +38,7 @@ pub(super) fn start(run: &Run<'_>, world: usize) -> Result<(Processes, Receiver<
     let program = Path::new("/proc/self/exe");
     let mut crew = Processes(Vec::new());
     for rank in 0..world {
-        let start =
-            Start { settings: run.settings.clone(), model_file: run.model_file.clone(), rank, meeting: address, token };
+        let start = Start { task: task.clone(), rank, world, meeting: address, token };
         let start = serde_json::to_string(&start).context("these settings cannot be passed on to workers")?;
         let mut child = Command::new(program)
             .arg("worker")

@@ -3,20 +3,47 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use anyhow::Result;
+use ringstep_comm::CollectiveError;
 use ringstep_comm::rendezvous::{RendezvousError, Token};
 use ringstep_comm::transport::{Cause, TransportError};
 use ringstep_train::worker::{Outcome, Report, WorkerError};
 use serde::{Deserialize, Serialize};
 
-use crate::settings::Settings;
+use crate::bench;
+use crate::settings::{ProcessTransport, Settings};
+
+/// What workers are there for.
+#[derive(Clone, Serialize, Deserialize)]
+pub enum Task {
+    /// One training run.
+    Train {
+        /// A completed row.
+        settings: Settings,
+        /// Where rank 0 writes the final weights.
+        model_file: PathBuf,
+    },
+    /// Timing collectives.
+    Bench(bench::Plan),
+}
+
+impl Task {
+    /// How worker processes talk.
+    pub fn transport(&self) -> Result<ProcessTransport> {
+        match self {
+            Self::Train { settings, .. } => settings.transport(),
+            Self::Bench(plan) => plan.transport(),
+        }
+    }
+}
 
 /// The launcher's first and only line to a worker. The end of the worker's standard input means that the launcher is
 /// gone.
 #[derive(Serialize, Deserialize)]
 pub struct Start {
-    pub settings: Settings,
-    pub model_file: PathBuf,
+    pub task: Task,
     pub rank: usize,
+    pub world: usize,
     pub meeting: SocketAddr,
     pub token: Token,
 }
@@ -26,8 +53,12 @@ pub struct Start {
 pub enum Message {
     /// While it trains.
     Report(Report),
-    /// At the end.
+    /// At the end of its training.
     Done(Outcome),
+    /// A collective was timed.
+    Timed(bench::Timing),
+    /// All collectives were timed.
+    BenchDone(bench::Choices),
     /// At the end, if it failed.
     Failed {
         /// Begins with `rank N`.
@@ -51,6 +82,11 @@ pub enum Blame {
 }
 
 impl Message {
+    /// Whether a rank that has said this has done its task.
+    pub fn is_last(&self) -> bool {
+        matches!(self, Self::Done(_) | Self::BenchDone(_))
+    }
+
     /// What a rank that failed says.
     pub fn failure(rank: usize, error: &anyhow::Error) -> Self {
         let mut text = format!("{error:#}");
@@ -59,7 +95,10 @@ impl Message {
         }
         let peer = match error.downcast_ref() {
             Some(WorkerError::Collective(error)) => Some(&error.error.cause),
-            _ => error.downcast_ref::<TransportError>().map(|error| &error.cause),
+            _ => match error.downcast_ref::<CollectiveError>() {
+                Some(error) => Some(&error.error.cause),
+                None => error.downcast_ref::<TransportError>().map(|error| &error.cause),
+            },
         };
         let blame = match peer {
             Some(Cause::TimedOut(_)) => Blame::SilentPeer,

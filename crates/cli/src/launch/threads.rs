@@ -6,32 +6,26 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use anyhow::Result;
 use ringstep_comm::Group;
 use ringstep_comm::transport::mem;
-use ringstep_train::Job;
 
 use super::processes::spawn;
-use super::protocol::Message;
-use super::worker::Worker;
-use super::{Crew, Event, Run};
+use super::protocol::{Message, Task};
+use super::worker::Prepared;
+use super::{Crew, Event};
 
-/// Threads that end with their work, or with this process.
+/// Threads, which end with their work or with this process.
 pub(super) struct Threads;
 
-/// Starts all workers.
-pub(super) fn start(run: &Run<'_>, job: &Job) -> Result<(Threads, Receiver<Event>)> {
+/// Starts all workers. What they read, they read once for all.
+pub(super) fn start(task: &Task, world: usize) -> Result<(Threads, Receiver<Event>)> {
+    let prepared = Arc::new(Prepared::new(task.clone())?);
     let (sender, events) = channel();
-    for (rank, transport) in mem::mesh(job.workers).into_iter().enumerate() {
-        let (job, settings, model_file) = (job.clone(), run.settings.clone(), run.model_file.clone());
-        let data = Arc::clone(run.data);
-        let sender = sender.clone();
+    for (rank, transport) in mem::mesh(world).into_iter().enumerate() {
+        let (prepared, sender) = (Arc::clone(&prepared), sender.clone());
         spawn("worker", move || {
             let _farewell = Farewell { rank, sender: sender.clone() };
             // When nobody listens any more this process is about to end.
             let say = |message| drop(sender.send(Event::Said(rank, message)));
-            let worker = Worker { job: &job, settings: &settings, data: &data, model_file: &model_file };
-            say(match worker.train(Group::new(transport), &mut |report| say(Message::Report(report))) {
-                Ok(outcome) => Message::Done(outcome),
-                Err(error) => Message::failure(rank, &error),
-            });
+            say(prepared.perform(Group::new(transport), &say).unwrap_or_else(|error| Message::failure(rank, &error)));
         })?;
     }
     Ok((Threads, events))

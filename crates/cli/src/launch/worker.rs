@@ -1,6 +1,7 @@
 //! What a worker does, as a process or as a thread.
 
 use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,9 +13,10 @@ use ringstep_comm::transport::shm::Shm;
 use ringstep_comm::{Group, rendezvous};
 use ringstep_data::{Dataset, file};
 use ringstep_train::Job;
-use ringstep_train::worker::{self, Outcome, Report};
+use ringstep_train::worker;
 
-use super::protocol::{Message, Start};
+use super::protocol::{Message, Start, Task};
+use crate::bench;
 use crate::datasets;
 use crate::settings::ProcessTransport;
 
@@ -31,12 +33,11 @@ pub fn main() -> ExitCode {
         }
     };
     follow_the_launcher();
-    let message = match work(&start) {
-        Ok(outcome) => Message::Done(outcome),
-        Err(error) => Message::failure(start.rank, &error),
-    };
-    say(&message);
-    ExitCode::from(u8::from(matches!(message, Message::Failed { .. })))
+    let rank = start.rank;
+    let message = work(start).unwrap_or_else(|error| Message::failure(rank, &error));
+    let failed = !message.is_last();
+    say(message);
+    ExitCode::from(u8::from(failed))
 }
 
 /// Ctrl-C in a terminal reaches workers too, but the launcher decides; and when it is gone, so are they.
@@ -48,41 +49,54 @@ fn follow_the_launcher() {
     });
 }
 
-fn say(message: &Message) {
-    let mut line = serde_json::to_string(message).expect("messages are plain data");
+fn say(message: Message) {
+    let mut line = serde_json::to_string(&message).expect("messages are plain data");
     line.push('\n');
     if io::stdout().lock().write_all(line.as_bytes()).is_err() {
         std::process::exit(1); // Nobody is listening any more.
     }
 }
 
-fn work(start: &Start) -> Result<Outcome> {
-    let job = start.settings.job()?;
-    let data = datasets::load(&start.settings)?;
-    let transport = rendezvous::join(start.meeting, start.token, start.rank, job.workers, DEFAULT_TIMEOUT)?;
-    let run = Worker { job: &job, settings: &start.settings, data: &data, model_file: &start.model_file };
-    let group = match start.settings.transport()? {
-        ProcessTransport::Tcp => Group::new(transport),
-        ProcessTransport::Shm => Group::new(Shm::over(transport)?),
+fn work(start: Start) -> Result<Message> {
+    let transport = start.task.transport()?;
+    let prepared = Prepared::new(start.task)?;
+    let tcp = rendezvous::join(start.meeting, start.token, start.rank, start.world, DEFAULT_TIMEOUT)?;
+    let group = match transport {
+        ProcessTransport::Tcp => Group::new(tcp),
+        ProcessTransport::Shm => Group::new(Shm::over(tcp)?),
     };
-    run.train(group, &mut |report| say(&Message::Report(report)))
+    prepared.perform(group, &say)
 }
 
-/// One rank of a run.
-pub(super) struct Worker<'a> {
-    pub job: &'a Job,
-    pub settings: &'a crate::settings::Settings,
-    pub data: &'a Dataset,
-    pub model_file: &'a std::path::Path,
+/// A task with all that it needs.
+pub(super) enum Prepared {
+    Train { job: Job, init: Option<PathBuf>, data: Dataset, model_file: PathBuf },
+    Bench(bench::Plan),
 }
 
-impl Worker<'_> {
-    /// Trains; rank 0 also writes the weights down.
-    pub fn train(&self, mut group: Group, report: &mut dyn FnMut(Report)) -> Result<Outcome> {
-        let (outcome, weights) = worker::run(self.job, self.settings.init.as_deref(), self.data, &mut group, report)?;
-        if group.rank() == 0 {
-            file::write_whole(self.model_file, &weights).with_context(|| self.model_file.display().to_string())?;
+impl Prepared {
+    pub fn new(task: Task) -> Result<Self> {
+        Ok(match task {
+            Task::Bench(plan) => Self::Bench(plan),
+            Task::Train { settings, model_file } => {
+                let (job, data) = (settings.job()?, datasets::load(&settings)?);
+                Self::Train { job, init: settings.init, data, model_file }
+            }
+        })
+    }
+
+    /// Does one rank's part of the task; returns its last message.
+    pub fn perform(&self, mut group: Group, say: &dyn Fn(Message)) -> Result<Message> {
+        match self {
+            Self::Bench(plan) => bench::time_all(plan, &mut group, &|timing| say(Message::Timed(timing))),
+            Self::Train { job, init, data, model_file } => {
+                let mut report = |report| say(Message::Report(report));
+                let (outcome, weights) = worker::run(job, init.as_deref(), data, &mut group, &mut report)?;
+                if group.rank() == 0 {
+                    file::write_whole(model_file, &weights).with_context(|| model_file.display().to_string())?;
+                }
+                Ok(Message::Done(outcome))
+            }
         }
-        Ok(outcome)
     }
 }

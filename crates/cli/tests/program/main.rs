@@ -4,10 +4,12 @@
 //! | --- | --- |
 //! | the main job and what it leaves behind | [`compare`] |
 //! | one job: initial weights, experiment files, the course's lines | [`train`] |
+//! | timing collectives, and training over each of them | [`bench`] |
 //! | Ctrl-C, a worker that dies, a launcher that is killed | [`endings`] |
 //! | everything that is refused, and in which words | [`refusals`] |
 //! | `data get` and `data list` | [`data`] |
 
+mod bench;
 mod compare;
 mod data;
 mod endings;

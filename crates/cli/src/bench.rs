@@ -1,0 +1,330 @@
+//! `ringstep bench collectives`: all-reduces timed as nccl-tests does it, checked, and beside what the cost model says.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use ringstep_comm::{Algorithm, CollectiveError, Group, How, Op, tune};
+use ringstep_train::job::MAX_WORKERS;
+use serde::{Deserialize, Serialize};
+
+use crate::args::CollectivesArgs;
+use crate::launch::{self, Interrupts, Message, Task};
+use crate::names::lookup;
+use crate::settings::{Launch, ProcessTransport, named_algorithm};
+use crate::show;
+
+/// What to time: the same on all ranks.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Plan {
+    transport: String,
+    /// By name; auto is one of them.
+    algorithms: Vec<String>,
+    /// Bytes of each slice.
+    sizes: Vec<usize>,
+    op: String,
+}
+
+/// One rank's times for one size and algorithm.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Timing {
+    algorithm: String,
+    bytes: usize,
+    seconds: Vec<f64>,
+    predicted: f64,
+    wrong: usize,
+}
+
+/// Which algorithm `auto` takes for slices of so many bytes and more.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Choices(Vec<(usize, String)>);
+
+/// One row of the result.
+#[derive(Serialize)]
+struct Row {
+    collective: &'static str,
+    algorithm: String,
+    transport: String,
+    workers: usize,
+    bytes: usize,
+    us_min: f64,
+    us_p50: f64,
+    us_p99: f64,
+    algbw: f64,
+    busbw: f64,
+    predicted_us: f64,
+    wrong: usize,
+}
+
+#[derive(Serialize)]
+struct Rows {
+    rows: Vec<Row>,
+}
+
+/// Iterations that are not counted.
+const WARM_UP: usize = 10;
+/// For each size and algorithm: as many iterations as fit this, but not fewer than MIN nor more than MAX.
+const BUDGET: Duration = Duration::from_millis(250);
+const MIN: usize = 7;
+const MAX: usize = 2000;
+
+/// The transport of threads that talk in memory.
+const MEM: &str = "mem";
+
+impl Plan {
+    /// How worker processes talk.
+    pub fn transport(&self) -> Result<ProcessTransport> {
+        lookup("transport", &self.transport, &ProcessTransport::ALL, ProcessTransport::name)
+    }
+}
+
+/// Runs all transports one after the other and prints what came out.
+pub fn collectives(args: &CollectivesArgs) -> Result<()> {
+    ensure!((1..=MAX_WORKERS).contains(&args.workers), "{} workers: 1 to {MAX_WORKERS} are possible", args.workers);
+    let op = lookup("operation", &args.op, &Op::ALL, Op::name)?;
+    let plans = args.transport.iter().map(|transport| plan(args, transport, op)).collect::<Result<Vec<_>>>()?;
+    let interrupts = Interrupts::catch()?;
+    let (mut rows, mut footers) = (Vec::new(), Vec::new());
+    for plan in plans {
+        let transport = plan.transport.clone();
+        let launch = if transport == MEM { Launch::Threads } else { Launch::Processes };
+        let mut timings: Vec<Vec<Timing>> = vec![Vec::new(); args.workers];
+        let mut choices = None;
+        launch::run(&Task::Bench(plan), args.workers, launch, &interrupts, &mut |rank, message| {
+            match message {
+                Message::Timed(timing) => timings[rank].push(timing),
+                Message::BenchDone(theirs) if rank == 0 => choices = Some(theirs),
+                _ => {}
+            }
+            Ok(())
+        })?;
+        let of_all_ranks = |at: usize| timings.iter().map(move |rank| &rank[at]).collect::<Vec<_>>();
+        rows.extend((0..timings[0].len()).map(|at| row(&transport, args.workers, &of_all_ranks(at))));
+        let Choices(choices) = choices.context("rank 0 said nothing of auto")?;
+        let choices: Vec<String> =
+            choices.iter().map(|(from, name)| format!("{name} from {}", binary(*from))).collect();
+        footers.push(format!("auto over {transport} with {} workers: {}", args.workers, choices.join(", ")));
+    }
+    let wrong: usize = rows.iter().map(|row| row.wrong).sum();
+    if args.json {
+        show::print(format_args!("{}", serde_json::to_string_pretty(&Rows { rows })?))?;
+    } else {
+        print_table(&rows, op, &footers)?;
+    }
+    ensure!(wrong == 0, "{wrong} elements are wrong");
+    Ok(())
+}
+
+fn plan(args: &CollectivesArgs, transport: &str, op: Op) -> Result<Plan> {
+    let known = [ProcessTransport::Shm.name(), ProcessTransport::Tcp.name(), MEM];
+    let transport = lookup("transport", transport, &known, |name| name)?;
+    let algorithms = algorithms(&args.algorithm, transport)?;
+    Ok(Plan { transport: transport.to_owned(), algorithms, sizes: sizes(args)?, op: op.name().to_owned() })
+}
+
+fn algorithms(asked: &[String], transport: &str) -> Result<Vec<String>> {
+    let possible = |algorithm: &Algorithm| !algorithm.needs_shared_memory() || transport != "tcp";
+    let mut names = Vec::new();
+    for name in asked {
+        if name == "all" {
+            names.extend(Algorithm::ALL.iter().filter(|it| possible(it)).map(|it| it.name().to_owned()));
+            names.push("auto".to_owned());
+        } else {
+            let algorithm = named_algorithm(name)?;
+            let fits = algorithm.is_none_or(|it| possible(&it));
+            ensure!(fits, "{name} needs memory that workers share, which {transport} has not");
+            names.push(name.clone());
+        }
+    }
+    Ok(names)
+}
+
+fn sizes(args: &CollectivesArgs) -> Result<Vec<usize>> {
+    let (min, max) = (parse_bytes(&args.min)?, parse_bytes(&args.max)?);
+    ensure!(min >= 4 && min <= max, "sizes from {min} to {max} bytes: the smallest is 4, and not above the largest");
+    ensure!(max <= 4 << 30, "{} is more than 4 GiB", args.max);
+    ensure!(args.factor >= 2, "--factor {}: sizes grow by at least 2", args.factor);
+    // Whole elements of f32.
+    Ok(std::iter::successors(Some(min), |size| size.checked_mul(args.factor))
+        .take_while(|&size| size <= max)
+        .map(|size| size / 4 * 4)
+        .collect())
+}
+
+/// `64KiB`, `1MB`, `4096`.
+fn parse_bytes(text: &str) -> Result<usize> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let units: [(&str, usize); 8] = [
+        ("", 1),
+        ("B", 1),
+        ("KiB", 1 << 10),
+        ("kB", 1000),
+        ("MiB", 1 << 20),
+        ("MB", 1_000_000),
+        ("GiB", 1 << 30),
+        ("GB", 1_000_000_000),
+    ];
+    let unit = units.iter().find(|(name, _)| *name == text[digits..].trim());
+    let number = text[..digits].parse::<usize>().ok();
+    let size = number.zip(unit).and_then(|(number, (_, unit))| number.checked_mul(*unit));
+    size.with_context(|| format!("'{text}' is no size: write 4096, 64KiB or 1MB"))
+}
+
+/// One rank's part: for each algorithm and size some checked numbers, then the times.
+pub fn time_all(plan: &Plan, group: &mut Group, say: &dyn Fn(Timing)) -> Result<Message> {
+    let op = lookup("operation", &plan.op, &Op::ALL, Op::name)?;
+    let tuning = tune::measure(group)?;
+    let (hosts, shared) = (group.hosts(), group.can_be_direct());
+    let mut buffer = vec![0f32; plan.sizes.iter().max().copied().unwrap_or(0) / 4];
+    for name in &plan.algorithms {
+        let algorithm = named_algorithm(name)?;
+        for &bytes in &plan.sizes {
+            let data = &mut buffer[..bytes / 4];
+            let how = How { algorithm, deterministic: false };
+            let chosen = algorithm.unwrap_or_else(|| group.choice(bytes));
+            let wrong = check(group, data, op, how)?;
+            let seconds = time(group, data, op, how)?;
+            let predicted = tuning.predict(chosen, &hosts, shared, bytes);
+            say(Timing { algorithm: name.clone(), bytes, seconds, predicted, wrong });
+        }
+    }
+    let mut choices: Vec<(usize, String)> = Vec::new();
+    for bytes in std::iter::successors(Some(4), |size| Some(size * 2)).take_while(|&size| size <= 1 << 28) {
+        let name = group.choice(bytes).name().to_owned();
+        if choices.last().is_none_or(|(_, last)| *last != name) {
+            choices.push((bytes, name));
+        }
+    }
+    Ok(Message::BenchDone(Choices(choices)))
+}
+
+/// After so many elements the inputs of [`check`] repeat.
+const PERIOD: usize = 56;
+
+/// How many elements of this rank's result differ from the closed form.
+fn check(group: &mut Group, data: &mut [f32], op: Op, how: How) -> Result<usize, CollectiveError> {
+    let world = group.world();
+    // Small integers, of which even the product of many is exact.
+    let input = |rank: usize, index: usize| match op {
+        Op::Product if (rank + index).is_multiple_of(8) => 2.0,
+        Op::Product => 1.0,
+        _ => ((rank * 3 + index) % 7) as f32,
+    };
+    for (index, value) in data.iter_mut().enumerate() {
+        *value = input(group.rank(), index);
+    }
+    group.all_reduce(data, op, how)?;
+    let expected = |index: usize| {
+        let values = (0..world).map(|rank| input(rank, index));
+        match op {
+            Op::Sum => values.sum(),
+            Op::Mean => values.sum::<f32>() / world as f32,
+            Op::Max => values.fold(f32::NEG_INFINITY, f32::max),
+            Op::Min => values.fold(f32::INFINITY, f32::min),
+            Op::Product => values.product(),
+        }
+    };
+    let period: Vec<f32> = (0..PERIOD).map(expected).collect();
+    Ok(data.iter().enumerate().filter(|(index, value)| **value != period[index % PERIOD]).count())
+}
+
+/// Times of single iterations, with a barrier before each. The slice is reduced in place again and again.
+fn time(group: &mut Group, data: &mut [f32], op: Op, how: How) -> Result<Vec<f64>, CollectiveError> {
+    // Whatever the operation, this stays what it is.
+    data.fill(if op == Op::Product { 1.0 } else { 0.0 });
+    let mut once = |group: &mut Group| -> Result<f64, CollectiveError> {
+        group.barrier()?;
+        let began = Instant::now();
+        group.all_reduce(data, op, how)?;
+        Ok(began.elapsed().as_secs_f64())
+    };
+    let mut warm = 0.0;
+    for _ in 0..WARM_UP {
+        warm += once(group)?;
+    }
+    let mut count = [(BUDGET.as_secs_f64() / (warm / WARM_UP as f64)) as i64];
+    group.broadcast(&mut count, 0)?;
+    (0..count[0].clamp(MIN as i64, MAX as i64)).map(|_| once(group)).collect()
+}
+
+/// Sums up what all ranks say of one algorithm and size: an iteration takes as long as its slowest rank.
+fn row(transport: &str, workers: usize, ranks: &[&Timing]) -> Row {
+    let iterations = ranks[0].seconds.len();
+    let slowest = |at: usize| ranks.iter().map(|rank| rank.seconds[at]).fold(0.0, f64::max);
+    let mut seconds: Vec<f64> = (0..iterations).map(slowest).collect();
+    seconds.sort_by(f64::total_cmp);
+    // Nearest rank.
+    let quantile = |share: f64| seconds[((share * iterations as f64).ceil() as usize).clamp(1, iterations) - 1];
+    let (p50, p) = (quantile(0.5), workers as f64);
+    let algbw = ranks[0].bytes as f64 / p50 / 1e9;
+    Row {
+        collective: "all_reduce",
+        algorithm: ranks[0].algorithm.clone(),
+        transport: transport.to_owned(),
+        workers,
+        bytes: ranks[0].bytes,
+        us_min: seconds[0] * 1e6,
+        us_p50: p50 * 1e6,
+        us_p99: quantile(0.99) * 1e6,
+        algbw,
+        busbw: algbw * 2.0 * (p - 1.0) / p,
+        predicted_us: ranks[0].predicted * 1e6,
+        wrong: ranks.iter().map(|rank| rank.wrong).sum(),
+    }
+}
+
+fn print_table(rows: &[Row], op: Op, footers: &[String]) -> Result<()> {
+    let (name, workers) = (op.name(), rows.first().map_or(0, |row| row.workers));
+    show::print(format_args!(
+        "all_reduce, {name} of f32, {workers} workers; times in us, time is p50; GB = 1e9 bytes"
+    ))?;
+    show::print(format_args!(
+        "{:<9} {:<18} {:>9} {:>9} {:>7} {:>7} {:>6} {:>9} {:>9} {:>9}",
+        "transport", "algorithm", "bytes", "time", "algbw", "busbw", "#wrong", "min", "p99", "predicted"
+    ))?;
+    for row in rows {
+        show::print(format_args!(
+            "{:<9} {:<18} {:>9} {:>9.1} {:>7.3} {:>7.3} {:>6} {:>9.1} {:>9.1} {:>9.1}",
+            row.transport,
+            row.algorithm,
+            row.bytes,
+            row.us_p50,
+            row.algbw,
+            row.busbw,
+            row.wrong,
+            row.us_min,
+            row.us_p99,
+            row.predicted_us
+        ))?;
+    }
+    show::print(format_args!(
+        "algbw is bytes / time, in GB/s. busbw is algbw x 2(p-1)/p: the least that a rank must send, by time; whatever \
+         the number of ranks, it can be compared with the bandwidth of the wire."
+    ))?;
+    footers.iter().try_for_each(|footer| show::print(format_args!("{footer}")))
+}
+
+/// 65536 as 64 KiB.
+fn binary(bytes: usize) -> String {
+    match bytes {
+        _ if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
+        _ if bytes >= 1 << 10 => format!("{} KiB", bytes >> 10),
+        _ => format!("{bytes} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        for (text, bytes) in
+            [("4096", 4096), ("1KiB", 1024), ("64MiB", 64 << 20), ("1MB", 1_000_000), ("2 GiB", 2 << 30)]
+        {
+            assert_eq!(parse_bytes(text).unwrap(), bytes);
+        }
+        for text in ["", "KiB", "1XB", "-1", "99999999999GiB"] {
+            assert!(parse_bytes(text).is_err(), "{text}");
+        }
+    }
+}
