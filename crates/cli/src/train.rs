@@ -60,7 +60,7 @@ pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
         let way = job.sync.name();
         let mut bar = progress.start(&job, data.train.len());
         let mut ranks = vec![(Vec::new(), None); job.workers];
-        let task = Task::Train { settings: settings.clone(), model_file };
+        let task = Task::Train { settings: Box::new(settings.clone()), model_file };
         launch::run(&task, job.workers, settings.launch()?, &interrupts, &mut |rank, message| {
             bar.observe(rank, &message);
             match message {

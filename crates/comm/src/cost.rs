@@ -1,8 +1,8 @@
 //! What an all-reduce costs, as code: bytes to the byte, and time by the alpha-beta-gamma model (Hockney 1994; Thakur,
 //! Rabenseifner and Gropp 2005).
 //!
-//! A step costs alpha, a byte on the wire beta, a byte that is reduced gamma. In shared memory a synchronisation of all
-//! ranks costs `sync`, and a byte that a rank copies in, out or reduces `copy`.
+//! A step costs alpha, a byte on the wire beta, a byte that is reduced gamma. In shared memory a flat segment costs
+//! `turn`, a chunked one two `sync`, and a byte that a rank copies in, out or reduces `copy`.
 
 use crate::collective::{Algorithm, chunk, chunks, direct};
 use crate::transport::Shared;
@@ -111,7 +111,9 @@ pub struct Tuning {
     pub beta: f64,
     /// A byte that is reduced.
     pub gamma: f64,
-    /// A synchronisation of all ranks in shared memory.
+    /// A turn of a flat all-reduce in shared memory, with its one synchronisation.
+    pub turn: f64,
+    /// One of the two synchronisations of a chunked one.
     pub sync: f64,
     /// A byte that is copied into, out of or reduced from shared memory.
     pub copy: f64,
@@ -121,7 +123,7 @@ impl Tuning {
     /// Typical numbers for messages through shared memory or over TCP; [`crate::tune`] measures real ones.
     pub fn typical(shared: bool) -> Self {
         let (alpha, beta) = if shared { (2e-6, 0.25e-9) } else { (25e-6, 0.7e-9) };
-        Self { alpha, beta, gamma: 0.1e-9, sync: 1e-6, copy: 0.1e-9 }
+        Self { alpha, beta, gamma: 0.1e-9, turn: 1e-6, sync: 1e-6, copy: 0.1e-9 }
     }
 
     /// Seconds that an all-reduce of so many bytes takes.
@@ -168,7 +170,7 @@ impl Tuning {
         match members {
             1 => 0.0,
             _ if direct::is_flat(bytes, members) => {
-                per_segment(Shared::slot_size()) * self.sync + n * (1.0 + members as f64) * self.copy
+                per_segment(Shared::slot_size()) * self.turn + n * (1.0 + members as f64) * self.copy
             }
             // In, one read of each input's share, and out.
             _ => 2.0 * per_segment(Shared::stage_size()) * self.sync + 3.0 * n * self.copy,

@@ -2,50 +2,76 @@
 
 use std::time::Instant;
 
-use crate::collective::Algorithm;
+use crate::collective::{Algorithm, direct};
 use crate::cost::Tuning;
 use crate::element::{Element, Op};
 use crate::group::{CollectiveError, Group};
 
-/// A small message and a large one, in elements of f32.
-const SMALL: usize = 16;
-const LARGE: usize = 256 << 10;
-const ROUNDS: usize = 15;
+/// Slices to measure with, in bytes: as good as none, one of a few segments' parts, and one of several segments.
+const SMALL: usize = 64;
+const MEDIUM: usize = 64 << 10;
+const LARGE: usize = 4 << 20;
+/// Times that each is measured; the lower quartile counts.
+const ROUNDS: usize = 16;
+/// Nothing is faster than that, whatever the clock says.
+const LEAST: f64 = 1e-12;
 
 /// Measures this group's transport and lets its choices rest on the result, which is the same on all ranks. Takes some
 /// tens of milliseconds.
 pub fn measure(group: &mut Group) -> Result<Tuning, CollectiveError> {
     let mut tuning = group.tuning();
     if group.world() > 1 {
-        let world = group.world() as f64;
-        let n = (LARGE * size_of::<f32>()) as f64;
-        tuning.gamma = time_to_reduce() / n;
-        let steps = 2.0 * (world - 1.0);
-        tuning.alpha = time(group, Algorithm::Ring, SMALL)? / steps;
-        let large = time(group, Algorithm::Ring, LARGE)? - steps * tuning.alpha;
-        let share = (world - 1.0) / world;
-        tuning.beta = ((large - share * n * tuning.gamma) / (2.0 * share * n)).max(1e-12);
+        messages(group, &mut tuning)?;
         if group.can_be_direct() {
-            tuning.sync = time(group, Algorithm::Direct, SMALL)?;
-            let large = time(group, Algorithm::Direct, LARGE)?;
-            // What the model says of one byte copied, without the synchronisations.
-            let syncs = Tuning { copy: 0.0, ..tuning }.predict_direct(group.world(), n as usize);
-            let copies = Tuning { copy: 1.0, sync: 0.0, ..tuning }.predict_direct(group.world(), n as usize);
-            tuning.copy = ((large - syncs) / copies).max(1e-12);
+            shared_memory(group, &mut tuning)?;
         }
     }
     // Rank 0's clock counts.
-    let mut numbers = [tuning.alpha, tuning.beta, tuning.gamma, tuning.sync, tuning.copy];
+    let mut numbers = [tuning.alpha, tuning.beta, tuning.gamma, tuning.turn, tuning.sync, tuning.copy];
     group.broadcast(&mut numbers, 0)?;
-    let [alpha, beta, gamma, sync, copy] = numbers;
-    let tuning = Tuning { alpha, beta, gamma, sync, copy };
+    let [alpha, beta, gamma, turn, sync, copy] = numbers;
+    let tuning = Tuning { alpha, beta, gamma, turn, sync, copy };
     group.set_tuning(tuning);
     Ok(tuning)
 }
 
-/// The median time of an all-reduce.
-fn time(group: &mut Group, algorithm: Algorithm, elements: usize) -> Result<f64, CollectiveError> {
-    let mut data = vec![0f32; elements];
+/// Solves the model of the ring for its numbers.
+fn messages(group: &mut Group, tuning: &mut Tuning) -> Result<(), CollectiveError> {
+    let (world, n) = (group.world() as f64, LARGE as f64);
+    let (steps, share) = (2.0 * (world - 1.0), (world - 1.0) / world);
+    tuning.gamma = time_to_reduce() / n;
+    tuning.alpha = time(group, Algorithm::Ring, SMALL)? / steps;
+    let large = time(group, Algorithm::Ring, LARGE)?;
+    tuning.beta = ((large - steps * tuning.alpha - share * n * tuning.gamma) / (2.0 * share * n)).max(LEAST);
+    Ok(())
+}
+
+/// Solves the model of the direct all-reduce for its numbers: what a byte costs by the difference of two sizes, then what
+/// remains.
+fn shared_memory(group: &mut Group, tuning: &mut Tuning) -> Result<(), CollectiveError> {
+    let world = group.world();
+    tuning.turn = time(group, Algorithm::Direct, SMALL)?;
+    let medium = time(group, Algorithm::Direct, MEDIUM)?;
+    let large = time(group, Algorithm::Direct, LARGE)?;
+    let of = |turn: f64, sync: f64, copy: f64, bytes: usize| {
+        Tuning { turn, sync, copy, ..*tuning }.predict_direct(world, bytes)
+    };
+    if direct::is_flat(LARGE, world) {
+        let turns = of(tuning.turn, 0.0, 0.0, LARGE);
+        tuning.copy = ((large - turns) / of(0.0, 0.0, 1.0, LARGE)).max(LEAST);
+    } else {
+        let [medium_syncs, large_syncs] = [MEDIUM, LARGE].map(|bytes| of(0.0, 1.0, 0.0, bytes));
+        let [medium_copies, large_copies] = [MEDIUM, LARGE].map(|bytes| of(0.0, 0.0, 1.0, bytes));
+        let ratio = large_syncs / medium_syncs;
+        let copy = ((large - ratio * medium) / (large_copies - ratio * medium_copies)).max(LEAST);
+        tuning.sync = ((medium - copy * medium_copies) / medium_syncs).max(LEAST);
+        tuning.copy = copy;
+    }
+    Ok(())
+}
+
+fn time(group: &mut Group, algorithm: Algorithm, bytes: usize) -> Result<f64, CollectiveError> {
+    let mut data = vec![0f32; bytes / size_of::<f32>()];
     let mut seconds = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
         group.barrier()?;
@@ -54,11 +80,12 @@ fn time(group: &mut Group, algorithm: Algorithm, elements: usize) -> Result<f64,
         seconds.push(began.elapsed().as_secs_f64());
     }
     seconds.sort_by(f64::total_cmp);
-    Ok(seconds[ROUNDS / 2])
+    Ok(seconds[ROUNDS / 4])
 }
 
 fn time_to_reduce() -> f64 {
-    let (mut into, other) = (vec![0f32; LARGE], vec![1f32; LARGE]);
+    let elements = LARGE / size_of::<f32>();
+    let (mut into, other) = (vec![0f32; elements], vec![1f32; elements]);
     let mut best = f64::INFINITY;
     for _ in 0..ROUNDS {
         let began = Instant::now();
@@ -66,4 +93,30 @@ fn time_to_reduce() -> f64 {
         best = best.min(began.elapsed().as_secs_f64());
     }
     best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::mem;
+
+    #[test]
+    fn all_ranks_have_the_same_numbers_and_choose_alike() {
+        for world in [1, 2, 3] {
+            let ranks: Vec<_> = mem::mesh(world)
+                .into_iter()
+                .map(|transport| {
+                    std::thread::spawn(move || {
+                        let mut group = Group::new(transport);
+                        let tuning = measure(&mut group).unwrap();
+                        (tuning, [16, 4096, 1 << 20, 1 << 26].map(|bytes| group.choice(bytes)))
+                    })
+                })
+                .collect();
+            let found: Vec<_> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
+            assert!(found.iter().all(|theirs| *theirs == found[0]), "{found:?}");
+            let Tuning { alpha, beta, gamma, turn, sync, copy } = found[0].0;
+            assert!([alpha, beta, gamma, turn, sync, copy].iter().all(|&number| number > 0.0 && number.is_finite()));
+        }
+    }
 }

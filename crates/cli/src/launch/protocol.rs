@@ -19,7 +19,7 @@ pub enum Task {
     /// One training run.
     Train {
         /// A completed row.
-        settings: Settings,
+        settings: Box<Settings>,
         /// Where rank 0 writes the final weights.
         model_file: PathBuf,
     },

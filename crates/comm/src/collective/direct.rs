@@ -12,7 +12,6 @@
 use super::{Combine, Lane, chunk};
 use crate::call::Call;
 use crate::element::{Element, Op};
-use crate::transport::copy::copy;
 use crate::transport::{Cause, Shared, TransportError};
 
 /// Up to here a slice is flat whatever the number of ranks.
@@ -74,7 +73,7 @@ fn flat<T: Element>(shared: &mut Shared, data: &mut [T], op: Op, call: &Call) ->
         }
         let bytes = size_of_val(part);
         let offered = |index| bytemuck::cast_slice::<u8, T>(shared.offered(index, bytes));
-        copy(bytemuck::cast_slice_mut(part), shared.offered(0, bytes));
+        part.copy_from_slice(offered(0));
         for index in 1..shared.members().len() {
             T::reduce(op, part, offered(index));
         }
@@ -105,8 +104,7 @@ fn chunked<T: Element>(shared: &mut Shared, data: &mut [T], op: Op, call: &Call)
             shared.put_result(at, bytemuck::cast_slice(sum));
         }
         shared.sync()?;
-        let bytes = size_of_val(segment);
-        copy(bytemuck::cast_slice_mut(segment), shared.result(0, bytes));
+        segment.copy_from_slice(bytemuck::cast_slice(shared.result(0, size_of_val(segment))));
     }
     Ok(())
 }

@@ -12,7 +12,6 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
-use super::copy::copy;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::{futex, sched_yield};
 
@@ -128,7 +127,7 @@ impl Segment {
     fn new(base: *mut u8, layout: Layout, file: Option<File>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         // Spinning only helps if whoever is waited for can run at the same time.
-        let patience = if layout.ranks <= cores { (20_000, false) } else { (1_000, true) };
+        let patience = if layout.ranks <= cores { (20_000, false) } else { (200, true) };
         Self { base, layout, patience, _file: file }
     }
 
@@ -226,8 +225,7 @@ impl Segment {
         assert!(offset + data.len() <= self.layout.total());
         // SAFETY: inside the mapping by the assertion; `data` is not part of it, and by protocol nobody reads or writes
         // these bytes before they are announced.
-        let target = unsafe { std::slice::from_raw_parts_mut(self.base.add(offset), data.len()) };
-        copy(target, data);
+        unsafe { ptr::copy_nonoverlapping(data.as_ptr(), self.base.add(offset), data.len()) }
     }
 
     /// Writes at a place of a pipe that its reader has left behind.

@@ -3,10 +3,9 @@
 
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-use super::copy::copy;
 use super::segment::{PIPE, SLOT, STAGE, Segment};
 use super::{Cause, Incoming, Outgoing, Sink, TransportError, check};
 use crate::call::{Call, Header};
@@ -130,20 +129,24 @@ impl Shared {
     /// Waits until all ranks of this host have come as far. What they wrote before can then be read.
     pub fn sync(&mut self) -> Result<(), TransportError> {
         self.turn = self.turn.wrapping_add(1);
-        self.segment.progress(self.index).store(self.turn, Ordering::Release);
-        for index in 0..self.members.len() {
-            if index != self.index {
+        let turn = self.turn;
+        // Another rank may be a turn ahead, never more.
+        let has_come = |segment: &Segment, index: usize| {
+            segment.progress(index).load(Ordering::Acquire).wrapping_sub(turn) < u32::MAX / 2
+        };
+        self.segment.progress(self.index).store(turn, Ordering::Release);
+        // Pairs with the same fence on the others: of two that come at the same time, one sees that all are there.
+        fence(Ordering::SeqCst);
+        // Only the last one wakes the others; before, they would find that they must go on waiting.
+        if (0..self.members.len()).all(|index| has_come(&self.segment, index)) {
+            for index in (0..self.members.len()).filter(|&index| index != self.index) {
                 self.segment.ring(index);
             }
+            return Ok(());
         }
-        let turn = self.turn;
         for index in 0..self.members.len() {
-            // Another rank may be a turn ahead, never more.
-            let there = |segment: &Segment| {
-                let progress = segment.progress(index).load(Ordering::Acquire);
-                progress.wrapping_sub(turn) < u32::MAX / 2
-            };
-            self.wait_for(index, there).map_err(|cause| TransportError::receiving(self.members[index], cause))?;
+            self.wait_for(index, |segment| has_come(segment, index))
+                .map_err(|cause| TransportError::receiving(self.members[index], cause))?;
         }
         Ok(())
     }
@@ -348,7 +351,7 @@ impl<'a> PipeReader<'a> {
                     _ if left == 0 => limit.min(self.length() - self.read),
                     Sink::Fill(data) => {
                         let part = limit.min(left);
-                        copy(&mut data[done..done + part], segment.read_pipe(self.from, to, at, part));
+                        data[done..done + part].copy_from_slice(segment.read_pipe(self.from, to, at, part));
                         part
                     }
                     Sink::Fold { grain, fold, .. } => {
