@@ -170,7 +170,9 @@ impl Tuning {
         match members {
             1 => 0.0,
             _ if direct::is_flat(bytes, members) => {
-                per_segment(Shared::slot_size()) * self.turn + n * (1.0 + members as f64) * self.copy
+                // In, and each input once; two ranks have their own already.
+                let copies = if members == 2 { 2.0 } else { 1.0 + members as f64 };
+                per_segment(Shared::slot_size()) * self.turn + n * copies * self.copy
             }
             // In, one read of each input's share, and out.
             _ => 2.0 * per_segment(Shared::stage_size()) * self.sync + 3.0 * n * self.copy,

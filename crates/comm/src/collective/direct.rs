@@ -12,6 +12,7 @@
 use super::{Combine, Lane, chunk};
 use crate::call::Call;
 use crate::element::{Element, Op};
+use crate::transport::copy::copy;
 use crate::transport::{Cause, Shared, TransportError};
 
 /// Up to here a slice is flat whatever the number of ranks.
@@ -59,6 +60,7 @@ pub(super) fn within_host<T: Element>(
 }
 
 fn flat<T: Element>(shared: &mut Shared, data: &mut [T], op: Op, call: &Call) -> Result<(), TransportError> {
+    let (index, members) = (shared.index(), shared.members().len());
     let segment = Shared::slot_size() / size_of::<T>();
     let mut first = true;
     // An empty slice has no segments, and still is a call in which all must agree.
@@ -73,9 +75,14 @@ fn flat<T: Element>(shared: &mut Shared, data: &mut [T], op: Op, call: &Call) ->
         }
         let bytes = size_of_val(part);
         let offered = |index| bytemuck::cast_slice::<u8, T>(shared.offered(index, bytes));
-        part.copy_from_slice(offered(0));
-        for index in 1..shared.members().len() {
-            T::reduce(op, part, offered(index));
+        if members == 2 {
+            // Operations are commutative to the bit, so two need not care for their order.
+            T::reduce(op, part, offered(1 - index));
+        } else {
+            copy(bytemuck::cast_slice_mut(part), shared.offered(0, bytes));
+            for index in 1..members {
+                T::reduce(op, part, offered(index));
+            }
         }
         rest = later;
     }
@@ -104,7 +111,8 @@ fn chunked<T: Element>(shared: &mut Shared, data: &mut [T], op: Op, call: &Call)
             shared.put_result(at, bytemuck::cast_slice(sum));
         }
         shared.sync()?;
-        segment.copy_from_slice(bytemuck::cast_slice(shared.result(0, size_of_val(segment))));
+        let bytes = size_of_val(segment);
+        copy(bytemuck::cast_slice_mut(segment), shared.result(0, bytes));
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
+use super::copy::copy;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::{futex, sched_yield};
 
@@ -223,9 +224,10 @@ impl Segment {
 
     fn copy_in(&self, offset: usize, data: &[u8]) {
         assert!(offset + data.len() <= self.layout.total());
-        // SAFETY: inside the mapping by the assertion; `data` is not part of it, and by protocol nobody reads or writes
-        // these bytes before they are announced.
-        unsafe { ptr::copy_nonoverlapping(data.as_ptr(), self.base.add(offset), data.len()) }
+        // SAFETY: inside the mapping by the assertion; `data` is not part of it, and by protocol nobody else touches these
+        // bytes before they are announced.
+        let target = unsafe { std::slice::from_raw_parts_mut(self.base.add(offset), data.len()) };
+        copy(target, data);
     }
 
     /// Writes at a place of a pipe that its reader has left behind.
