@@ -30,6 +30,11 @@ pub enum Command {
     /// Data sets: what is on this machine, and getting more.
     #[command(subcommand)]
     Data(DataCommand),
+    /// Show a collective step by step, as a lecture would.
+    ///
+    /// It runs the real algorithm on threads: who sends what to whom in each round, what everyone then holds, and the
+    /// steps and bytes that it took.
+    Explain(ExplainArgs),
     /// One worker process; started by `compare` and `train`.
     #[command(hide = true)]
     Worker,
@@ -105,6 +110,24 @@ pub struct GetArgs {
     /// Put them here [default: ~/.cache/ringstep/DATASET, where `train` looks]
     #[arg(long, value_name = "DIR")]
     pub to: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct ExplainArgs {
+    /// gather-scatter, tree, ring, recursive-doubling, halving-doubling, direct or hierarchical
+    pub algorithm: String,
+    /// Workers, 2 to 16 [default: as many as there are rows of values, or 4]
+    #[arg(long, value_name = "N")]
+    pub workers: Option<usize>,
+    /// How numbers are reduced: sum, mean, max, min or product
+    #[arg(long, default_value = "sum")]
+    pub op: String,
+    /// A row of numbers for each worker, as in "3,7,1; 4,2,8" [default: a small example]
+    #[arg(long, value_name = "ROWS", allow_hyphen_values = true)]
+    pub values: Option<String>,
+    /// Write a page that animates it instead.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// Clap's error with its tip, in one line.

@@ -9,10 +9,12 @@
 //! | what a run leaves behind | [`run_dir`] |
 //! | timing collectives | [`bench`] |
 //! | data sets on this machine | [`datasets`] |
+//! | a collective step by step | [`explain`] |
 
 mod args;
 mod bench;
 mod datasets;
+mod explain;
 mod launch;
 mod names;
 mod report;
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         Command::Bench(BenchCommand::Collectives(args)) => bench::collectives(&args),
         Command::Data(DataCommand::Get(args)) => datasets::get(&args),
         Command::Data(DataCommand::List) => datasets::list(),
+        Command::Explain(args) => explain::run(&args),
         Command::Worker => return launch::worker::main(),
     };
     match result {

@@ -8,11 +8,13 @@
 //! | Ctrl-C, a worker that dies, a launcher that is killed | [`endings`] |
 //! | everything that is refused, and in which words | [`refusals`] |
 //! | `data get` and `data list` | [`data`] |
+//! | a collective step by step | [`explain`] |
 
 mod bench;
 mod compare;
 mod data;
 mod endings;
+mod explain;
 mod refusals;
 mod train;
 

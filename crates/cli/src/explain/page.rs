@@ -1,0 +1,94 @@
+//! The story as one page that needs nothing but itself.
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::story::Holding;
+use super::{Lecture, number};
+
+const TEMPLATE: &str = include_str!("page.html");
+/// Values of a message that are shown.
+const LIMIT: usize = 8;
+
+/// What the page's script gets.
+#[derive(Serialize)]
+struct Film<'a> {
+    workers: &'a [String],
+    /// Where each chunk begins and ends.
+    parts: Vec<[usize; 2]>,
+    /// The start, then each round.
+    frames: Vec<Frame>,
+}
+
+#[derive(Serialize)]
+struct Frame {
+    title: String,
+    lines: Vec<String>,
+    moves: Vec<Move>,
+    /// For each worker, each value as text.
+    values: Vec<Vec<String>>,
+    /// For each worker and value.
+    finished: Vec<Vec<bool>>,
+}
+
+/// A message: these values go from one row to another.
+#[derive(Serialize)]
+struct Move {
+    from: usize,
+    to: usize,
+    start: usize,
+    values: Vec<String>,
+}
+
+/// The page.
+pub fn page(lecture: &Lecture) -> Result<String> {
+    let story = &lecture.story;
+    let mut frames = vec![frame("Start".to_owned(), Vec::new(), Vec::new(), &story.start)];
+    for (at, round) in story.rounds.iter().enumerate() {
+        let title = format!("Round {} of {}, {}", at + 1, story.rounds.len(), lecture.phases[at]);
+        let moves = round.messages.iter().filter(|message| !message.part.is_empty()).map(|message| Move {
+            from: message.from,
+            to: message.to,
+            start: message.part.start,
+            values: message.values.iter().map(|value| number(*value)).collect(),
+        });
+        frames.push(frame(title, lecture.lines(round, LIMIT), moves.collect(), &round.holds));
+    }
+    let parts = story.parts.iter().map(|part| [part.start, part.end]).collect();
+    let film = serde_json::to_string(&Film { workers: &lecture.workers, parts, frames })?;
+    let fields = [
+        ("{{title}}", escape(&lecture.title)),
+        ("{{notes}}", escape(&lecture.notes.join(" "))),
+        ("{{closing}}", escape(&lecture.closing)),
+        ("{{version}}", escape(env!("CARGO_PKG_VERSION"))),
+        // Whatever is in it, it must not end the script.
+        ("{{film}}", film.replace('<', "\\u003c")),
+    ];
+    // In one pass: what is filled in may itself look like a field.
+    let mut page = String::new();
+    let mut rest = TEMPLATE;
+    while let Some(start) = rest.find("{{") {
+        let end = start + rest[start..].find("}}").expect("fields are closed") + 2;
+        let (_, content) = fields.iter().find(|(field, _)| *field == &rest[start..end]).expect("all fields are known");
+        page.push_str(&rest[..start]);
+        page.push_str(content);
+        rest = &rest[end..];
+    }
+    Ok(page + rest)
+}
+
+fn frame(title: String, lines: Vec<String>, moves: Vec<Move>, holds: &[Holding]) -> Frame {
+    let texts = |holding: &Holding| holding.values.iter().map(|value| number(*value)).collect();
+    Frame {
+        title,
+        lines,
+        moves,
+        values: holds.iter().map(texts).collect(),
+        finished: holds.iter().map(|holding| holding.finished.clone()).collect(),
+    }
+}
+
+/// Makes text safe between tags.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

@@ -1,0 +1,122 @@
+//! Runs the real algorithm, each worker a thread, and notes all that happens.
+
+use std::thread;
+
+use anyhow::{Context, Result, ensure};
+use ringstep_comm::call::{Call, Collective};
+use ringstep_comm::collective::{self, Event, Lane, Scratch};
+use ringstep_comm::element::ElementType;
+use ringstep_comm::transport::mem::{self, Mem};
+use ringstep_comm::transport::{Counted, Incoming, Outgoing, Transport, TransportError};
+use ringstep_comm::{Algorithm, Op, cost};
+
+/// What all workers did.
+pub struct Recording {
+    /// The host of each worker.
+    pub hosts: Vec<usize>,
+    /// What each worker did.
+    pub ranks: Vec<Rank>,
+}
+
+impl Recording {
+    /// What a worker is called: its rank, and a letter for its host if there are several.
+    pub fn name(&self, rank: usize) -> String {
+        let several = self.hosts.iter().any(|&host| host > 0);
+        format!("{rank}{}", if several { ["a", "b"][self.hosts[rank]] } else { "" })
+    }
+}
+
+/// What one worker did.
+pub struct Rank {
+    /// Its values before.
+    pub start: Vec<f64>,
+    /// Each thing that it did.
+    pub events: Vec<Event<f64>>,
+    /// Its values afterwards.
+    pub end: Vec<f64>,
+    /// The bytes that it sent, as counted.
+    pub bytes: u64,
+}
+
+/// Reduces these values, a row for each worker, over all of them.
+pub fn record(algorithm: Algorithm, op: Op, values: Vec<Vec<f64>>) -> Result<Recording> {
+    let (world, length) = (values.len(), values[0].len());
+    // Levels can only be seen where there are some.
+    let two_hosts = algorithm == Algorithm::Hierarchical;
+    let hosts: Vec<usize> = (0..world).map(|rank| usize::from(two_hosts && rank >= world.div_ceil(2))).collect();
+    let call = Call {
+        sequence: 1,
+        collective: Collective::AllReduce,
+        algorithm: Some(algorithm),
+        op: Some(op),
+        element: ElementType::F64,
+        elements: length as u64,
+        root: None,
+    };
+    let ranks: Vec<Rank> = thread::scope(|scope| {
+        let workers: Vec<_> = mem::mesh(world)
+            .into_iter()
+            .zip(values)
+            .map(|(mem, start)| {
+                let apart = two_hosts.then(|| hosts.clone());
+                scope.spawn(move || match apart {
+                    Some(hosts) => work(Counted::new(Apart { mem, hosts }), call, start),
+                    None => work(Counted::new(mem), call, start),
+                })
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().expect("workers do not panic")).collect::<Result<_>>()
+    })?;
+    for (rank, worker) in ranks.iter().enumerate() {
+        let formula = cost::bytes_sent(algorithm, rank, &hosts, !two_hosts, length, size_of::<f64>());
+        ensure!(worker.bytes == formula as u64, "worker {rank} sent {} bytes, not {formula}", worker.bytes);
+    }
+    Ok(Recording { hosts, ranks })
+}
+
+/// What one worker does.
+fn work<T: Transport>(mut transport: Counted<T>, call: Call, start: Vec<f64>) -> Result<Rank> {
+    let (algorithm, op) = call.algorithm.zip(call.op).expect("an all-reduce has both");
+    let (mut data, mut scratch, mut events) = (start.clone(), Scratch::default(), Vec::new());
+    let mut observer = |event| events.push(event);
+    let mut lane = Lane::begin(&mut transport, &mut data, op, &mut scratch, call).observed_by(&mut observer);
+    let rank = lane.rank();
+    collective::all_reduce(algorithm, &mut lane).with_context(|| format!("worker {rank}"))?;
+    Ok(Rank { start, events, end: data, bytes: transport.bytes_sent() })
+}
+
+/// Threads that pretend to be on several hosts, and to share no memory with each other: all that happens is messages.
+struct Apart {
+    mem: Mem,
+    hosts: Vec<usize>,
+}
+
+impl Transport for Apart {
+    fn rank(&self) -> usize {
+        self.mem.rank()
+    }
+
+    fn world(&self) -> usize {
+        self.mem.world()
+    }
+
+    fn begin(&mut self, call: Call) {
+        self.mem.begin(call);
+    }
+
+    fn transfer(
+        &mut self,
+        outgoing: Option<Outgoing<'_>>,
+        incoming: Option<Incoming<'_>>,
+    ) -> Result<(), TransportError> {
+        self.mem.transfer(outgoing, incoming)
+    }
+
+    fn hosts(&self) -> &[usize] {
+        &self.hosts
+    }
+
+    fn split(&mut self, members: &[usize]) -> Result<Box<dyn Transport>, TransportError> {
+        self.mem.split(members)
+    }
+}
