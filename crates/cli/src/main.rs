@@ -15,6 +15,7 @@ mod args;
 mod bench;
 mod datasets;
 mod explain;
+mod html;
 mod launch;
 mod names;
 mod report;

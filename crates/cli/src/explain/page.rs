@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::story::Holding;
 use super::{Lecture, number};
+use crate::html::{self, escape};
 
 const TEMPLATE: &str = include_str!("page.html");
 /// Values of a message that are shown.
@@ -64,17 +65,7 @@ pub fn page(lecture: &Lecture) -> Result<String> {
         // Whatever is in it, it must not end the script.
         ("{{film}}", film.replace('<', "\\u003c")),
     ];
-    // In one pass: what is filled in may itself look like a field.
-    let mut page = String::new();
-    let mut rest = TEMPLATE;
-    while let Some(start) = rest.find("{{") {
-        let end = start + rest[start..].find("}}").expect("fields are closed") + 2;
-        let (_, content) = fields.iter().find(|(field, _)| *field == &rest[start..end]).expect("all fields are known");
-        page.push_str(&rest[..start]);
-        page.push_str(content);
-        rest = &rest[end..];
-    }
-    Ok(page + rest)
+    Ok(html::fill(TEMPLATE, &fields))
 }
 
 fn frame(title: String, lines: Vec<String>, moves: Vec<Move>, holds: &[Holding]) -> Frame {
@@ -86,9 +77,4 @@ fn frame(title: String, lines: Vec<String>, moves: Vec<Move>, holds: &[Holding])
         values: holds.iter().map(texts).collect(),
         finished: holds.iter().map(|holding| holding.finished.clone()).collect(),
     }
-}
-
-/// Makes text safe between tags.
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::escape;
+use crate::html::escape;
 use crate::show::seconds;
 
 const WIDTH: f64 = 640.0;

@@ -8,6 +8,7 @@ use ringstep_data::Dataset;
 use ringstep_data::fetch::MNIST;
 
 use self::chart::{Bar, Lines, Series};
+use crate::html::{self, escape};
 use crate::show::{HEADINGS, cells, row_name};
 use crate::train::Row;
 
@@ -50,17 +51,7 @@ pub fn page(rows: &[Row], config: &str, data: &Dataset) -> String {
         ("{{config}}", escape(config)),
         ("{{attribution}}", escape(&format!("{}: {}.", MNIST.name, MNIST.licence))),
     ];
-    // In one pass: what is filled in may itself look like a field.
-    let mut page = String::new();
-    let mut rest = TEMPLATE;
-    while let Some(start) = rest.find("{{") {
-        let end = start + rest[start..].find("}}").expect("fields are closed") + 2;
-        let (_, content) = fields.iter().find(|(field, _)| *field == &rest[start..end]).expect("all fields are known");
-        page.push_str(&rest[..start]);
-        page.push_str(content);
-        rest = &rest[end..];
-    }
-    page + rest
+    html::fill(TEMPLATE, &fields)
 }
 
 fn table(rows: &[Row]) -> String {
@@ -86,9 +77,4 @@ fn weights(rows: &[Row]) -> String {
             format!("<tr><td>{name}</td><td><code>{sha256}</code></td></tr>")
         })
         .collect()
-}
-
-/// Makes text safe between tags and in attributes.
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

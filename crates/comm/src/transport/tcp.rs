@@ -16,6 +16,9 @@ use crate::rendezvous::{self, Meeting, Token};
 /// The most that is folded at once: little enough to be in the cache still.
 const PIECE: usize = 64 << 10;
 
+/// The most that is written before it is looked whether something has arrived: what is on the way then stays in the cache.
+const BURST: usize = 1 << 20;
+
 /// How long it sleeps at a time.
 const SLICE: Duration = Duration::from_secs(1);
 
@@ -237,8 +240,11 @@ impl<'a> StreamWriter<'a> {
     fn advance(&mut self, mut stream: &TcpStream) -> Result<bool, Cause> {
         let header = bytemuck::bytes_of(&self.header);
         let written = match self.written.checked_sub(Header::LENGTH) {
-            None => stream.write_vectored(&[IoSlice::new(&header[self.written..]), IoSlice::new(self.data)]),
-            Some(at) => stream.write(&self.data[at..]),
+            None => {
+                let part = &self.data[..self.data.len().min(BURST)];
+                stream.write_vectored(&[IoSlice::new(&header[self.written..]), IoSlice::new(part)])
+            }
+            Some(at) => stream.write(&self.data[at..self.data.len().min(at + BURST)]),
         };
         match written {
             Ok(count) => {
