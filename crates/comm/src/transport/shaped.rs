@@ -59,3 +59,34 @@ impl<T: Transport> Transport for Shaped<T> {
         Ok(Box::new(Shaped::new(inner, self.delay, self.bytes_per_second)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::mem;
+    use crate::{Algorithm, Group, Op};
+
+    /// Not sooner than the wire allows: 3 messages of 10 ms, and 3000 bytes at 100 kB/s are 30 ms more.
+    #[test]
+    fn a_slow_wire_is_slow_and_right() {
+        let began = Instant::now();
+        let ranks: Vec<_> = mem::mesh(2)
+            .into_iter()
+            .map(|transport| {
+                std::thread::spawn(move || {
+                    let mut group = Group::new(Shaped::new(transport, Duration::from_millis(10), 100e3));
+                    assert!(!group.can_be_direct());
+                    let mut data = vec![1i32; 250];
+                    for _ in 0..3 {
+                        group.all_reduce(&mut data, Op::Sum, Algorithm::RecursiveDoubling).unwrap();
+                    }
+                    data
+                })
+            })
+            .collect();
+        for rank in ranks {
+            assert_eq!(rank.join().unwrap(), vec![8; 250]);
+        }
+        assert!(began.elapsed() >= Duration::from_millis(60));
+    }
+}

@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::sched_yield;
 
 use super::{Cause, DEFAULT_TIMEOUT, Incoming, Outgoing, Sink, Transport, TransportError, check, one_host};
 use crate::call::{Call, Header};
@@ -31,6 +32,8 @@ pub struct Tcp {
     timeout: Duration,
     call: Option<Call>,
     hosts: Vec<usize>,
+    /// How often it looks again before it sleeps, and whether it lets others run in between.
+    patience: (u32, bool),
     /// Where pieces wait until they are folded; u64 for their alignment.
     piece: Vec<u64>,
 }
@@ -43,7 +46,10 @@ impl Tcp {
             stream.set_nodelay(true)?;
         }
         let hosts = one_host(peers.len());
-        Ok(Self { rank, peers, timeout: DEFAULT_TIMEOUT, call: None, hosts, piece: vec![0; PIECE / 8] })
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // If whoever is waited for can run at the same time, it answers soon; if not, it must be let.
+        let patience = if peers.len() <= cores { (500, false) } else { (5, true) };
+        Ok(Self { patience, rank, peers, timeout: DEFAULT_TIMEOUT, call: None, hosts, piece: vec![0; PIECE / 8] })
     }
 
     /// Gives up on a peer that has been silent for so long.
@@ -187,7 +193,18 @@ impl Tcp {
         writer: &mut Option<StreamWriter<'_>>,
         reader: &mut Option<StreamReader<'_, '_>>,
     ) -> Result<bool, TransportError> {
-        let moved = self.advance(writer, reader)?;
+        let mut moved = self.advance(writer, reader)?;
+        // To sleep and be woken takes longer than most messages.
+        let (tries, give_way) = self.patience;
+        for _ in 0..tries {
+            if moved {
+                break;
+            }
+            if give_way {
+                sched_yield();
+            }
+            moved = self.advance(writer, reader)?;
+        }
         let writing = writer.as_ref().filter(|writer| !writer.is_done()).map(|writer| writer.to);
         let reading = reader.as_ref().filter(|reader| !reader.is_done()).map(|reader| reader.from);
         if writing.is_none() && reading.is_none() {
