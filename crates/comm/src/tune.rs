@@ -7,17 +7,15 @@ use crate::cost::Tuning;
 use crate::element::{Element, Op};
 use crate::group::{CollectiveError, Group};
 
-/// Slices to measure with, in bytes: as good as none, one of a few segments' parts, and one of several segments.
+/// Slices to measure with, in bytes: as good as none, a part of a segment, and one that no cache holds for all ranks.
 const SMALL: usize = 64;
 const MEDIUM: usize = 64 << 10;
-const LARGE: usize = 4 << 20;
-/// Times that each is measured; the lower quartile counts.
-const ROUNDS: usize = 16;
+const LARGE: usize = 16 << 20;
 /// Nothing is faster than that, whatever the clock says.
 const LEAST: f64 = 1e-12;
 
 /// Measures this group's transport and lets its choices rest on the result, which is the same on all ranks. Takes some
-/// tens of milliseconds.
+/// tenths of a second.
 pub fn measure(group: &mut Group) -> Result<Tuning, CollectiveError> {
     let mut tuning = group.tuning();
     if group.world() > 1 {
@@ -72,22 +70,29 @@ fn shared_memory(group: &mut Group, tuning: &mut Tuning) -> Result<(), Collectiv
 
 fn time(group: &mut Group, algorithm: Algorithm, bytes: usize) -> Result<f64, CollectiveError> {
     let mut data = vec![0f32; bytes / size_of::<f32>()];
-    let mut seconds = Vec::with_capacity(ROUNDS);
-    for _ in 0..ROUNDS {
+    let rounds = rounds(bytes);
+    let mut seconds = Vec::with_capacity(rounds);
+    for _ in 0..rounds {
         group.barrier()?;
         let began = Instant::now();
         group.all_reduce(&mut data, Op::Sum, algorithm)?;
         seconds.push(began.elapsed().as_secs_f64());
     }
     seconds.sort_by(f64::total_cmp);
-    Ok(seconds[ROUNDS / 4])
+    // The lower quartile: what disturbs makes it longer, never shorter.
+    Ok(seconds[rounds / 4])
+}
+
+/// How often a slice is timed.
+fn rounds(bytes: usize) -> usize {
+    if bytes == LARGE { 5 } else { 20 }
 }
 
 fn time_to_reduce() -> f64 {
     let elements = LARGE / size_of::<f32>();
     let (mut into, other) = (vec![0f32; elements], vec![1f32; elements]);
     let mut best = f64::INFINITY;
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds(LARGE) {
         let began = Instant::now();
         f32::reduce(Op::Sum, std::hint::black_box(&mut into), std::hint::black_box(&other));
         best = best.min(began.elapsed().as_secs_f64());
