@@ -47,6 +47,8 @@ struct Engine {
     transport: Counted<Box<dyn Transport>>,
     scratch: Scratch,
     tuning: Tuning,
+    /// The last choice of an algorithm and for how many bytes it was: to choose takes as long as a small all-reduce.
+    chosen: Option<(usize, Algorithm)>,
     sequence: u32,
     /// Point-to-point messages to and from each rank.
     pairs: Vec<[u32; 2]>,
@@ -58,7 +60,8 @@ impl Group {
         let (rank, world) = (transport.rank(), transport.world());
         let mut transport = Counted::new(Box::new(transport) as Box<dyn Transport>);
         let tuning = Tuning::typical(transport.shared().is_some());
-        let engine = Engine { transport, scratch: Scratch::default(), tuning, sequence: 0, pairs: vec![[0; 2]; world] };
+        let (scratch, pairs) = (Scratch::default(), vec![[0; 2]; world]);
+        let engine = Engine { transport, scratch, tuning, chosen: None, sequence: 0, pairs };
         Self { state: State::Here(Box::new(engine)), rank, world }
     }
 
@@ -84,7 +87,9 @@ impl Group {
 
     /// Lets the choice of algorithms rest on these numbers, which must be the same on all ranks.
     pub fn set_tuning(&mut self, tuning: Tuning) {
-        self.engine().tuning = tuning;
+        let engine = self.engine();
+        engine.tuning = tuning;
+        engine.chosen = None;
     }
 
     /// Whether all ranks share memory.
@@ -254,9 +259,16 @@ impl<T> Handle<T> {
 
 impl Engine {
     fn choice(&mut self, bytes: usize) -> Algorithm {
+        if let Some((last, algorithm)) = self.chosen
+            && last == bytes
+        {
+            return algorithm;
+        }
         let (world, hosts) = (self.transport.world(), self.transport.hosts().to_vec());
         let shared = self.transport.shared().is_some();
-        self.tuning.choose(world, &hosts, shared, bytes)
+        let algorithm = self.tuning.choose(world, &hosts, shared, bytes);
+        self.chosen = Some((bytes, algorithm));
+        algorithm
     }
 
     fn all_reduce<T: Element>(&mut self, data: &mut [T], op: Op, how: How) -> Result<(), CollectiveError> {
