@@ -4,7 +4,7 @@
 //! first rank by receiving from each; the first ranks of all hosts go around a [ring](super::ring); each hands the
 //! result to the others of its host. Between h hosts 2(h-1)/h of the slice leaves each, however many ranks it has.
 
-use super::{Combine, Lane, chunk, direct};
+use super::{Combine, Lane, direct, ring};
 use crate::element::Element;
 use crate::transport::TransportError;
 
@@ -37,17 +37,7 @@ pub fn all_reduce<T: Element>(lane: &mut Lane<'_, T>) -> Result<(), TransportErr
 
     // Between hosts: a ring of the leaders.
     if let Some(place) = leaders.iter().position(|&leader| leader == rank) {
-        let count = leaders.len();
-        let (right, left) = (leaders[(place + 1) % count], leaders[(place + count - 1) % count]);
-        let part = |index: usize| chunk(all.len(), count, index % count);
-        for step in 1..count {
-            let (outgoing, incoming) = (part(place + count + 1 - step), part(place + count - step));
-            lane.exchange(right, outgoing, left, incoming, Combine::Reduce)?;
-        }
-        for step in 1..count {
-            let (outgoing, incoming) = (part(place + count + 2 - step), part(place + count + 1 - step));
-            lane.exchange(right, outgoing, left, incoming, Combine::Copy)?;
-        }
+        ring::all_reduce_among(lane, &leaders, place)?;
     }
 
     // Back within the host; one host alone has the result already.

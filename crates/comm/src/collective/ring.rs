@@ -8,66 +8,89 @@
 //! is reduced along one path, so all ranks end with the same bits. Pipelining is below: a chunk that arrives is reduced
 //! piece by piece while the rest is on its way.
 
+use std::ops::Range;
+
 use super::{Combine, Lane, chunk};
 use crate::element::Element;
 use crate::transport::TransportError;
 
 /// Replaces the slice by its reduction over all ranks.
 pub fn all_reduce<T: Element>(lane: &mut Lane<'_, T>) -> Result<(), TransportError> {
-    let own = lane.rank();
-    share_reduce(lane, own)?;
-    share_only(lane, own + 1)
+    let (ring, own) = (Ring::of_all(lane), lane.rank());
+    ring.share_reduce(lane, own)?;
+    lane.finish(ring.chunk(own + 1));
+    ring.share_only(lane, own + 1)
 }
 
 /// After it, rank r's chunk r is finished; the others are in between.
 pub fn reduce_scatter<T: Element>(lane: &mut Lane<'_, T>) -> Result<(), TransportError> {
-    let before = lane.rank() + lane.world() - 1;
-    share_reduce(lane, before)
+    let (ring, own) = (Ring::of_all(lane), lane.rank());
+    ring.share_reduce(lane, own + ring.ranks - 1)?;
+    lane.finish(ring.chunk(own));
+    Ok(())
 }
 
 /// Collects chunk r from each rank r.
 pub fn all_gather<T: Element>(lane: &mut Lane<'_, T>) -> Result<(), TransportError> {
-    let own = lane.rank();
-    share_only(lane, own)
+    Ring::of_all(lane).share_only(lane, lane.rank())
 }
 
-/// p-1 steps, beginning by sending chunk `first`. The chunk after it is then finished.
-fn share_reduce<T: Element>(lane: &mut Lane<'_, T>, first: usize) -> Result<(), TransportError> {
-    let ring = Ring::of(lane);
-    for step in 1..ring.world {
-        let (outgoing, incoming) = (ring.behind(first, step - 1), ring.behind(first, step));
-        lane.exchange(ring.right, outgoing, ring.left, incoming, Combine::Reduce)?;
-    }
-    lane.finish(ring.behind(first + 1, 0));
-    Ok(())
-}
-
-/// p-1 steps, beginning by sending chunk `first`; what has just arrived goes on to the right.
-fn share_only<T: Element>(lane: &mut Lane<'_, T>, first: usize) -> Result<(), TransportError> {
-    let ring = Ring::of(lane);
-    for step in 1..ring.world {
-        let (outgoing, incoming) = (ring.behind(first, step - 1), ring.behind(first, step));
-        lane.exchange(ring.right, outgoing, ring.left, incoming, Combine::Copy)?;
-    }
-    Ok(())
+/// A ring of some ranks only, of which this one is the `place`-th. A mean is still a sum.
+pub(super) fn all_reduce_among<T: Element>(
+    lane: &mut Lane<'_, T>,
+    members: &[usize],
+    place: usize,
+) -> Result<(), TransportError> {
+    let ring = Ring::of(members, place, lane.len());
+    ring.share_reduce(lane, place)?;
+    ring.share_only(lane, place + 1)
 }
 
 /// A rank's view of the ring.
 struct Ring {
-    world: usize,
+    ranks: usize,
     length: usize,
     left: usize,
     right: usize,
 }
 
 impl Ring {
-    fn of<T: Element>(lane: &Lane<'_, T>) -> Self {
-        let (rank, world) = (lane.rank(), lane.world());
-        Self { world, length: lane.len(), left: (rank + world - 1) % world, right: (rank + 1) % world }
+    fn of_all<T: Element>(lane: &Lane<'_, T>) -> Self {
+        let all: Vec<usize> = (0..lane.world()).collect();
+        Self::of(&all, lane.rank(), lane.len())
     }
 
-    /// The chunk `back` places behind chunk `first` on the ring.
-    fn behind(&self, first: usize, back: usize) -> std::ops::Range<usize> {
-        chunk(self.length, self.world, (first + self.world - back) % self.world)
+    fn of(members: &[usize], place: usize, length: usize) -> Self {
+        let ranks = members.len();
+        Self { ranks, length, left: members[(place + ranks - 1) % ranks], right: members[(place + 1) % ranks] }
+    }
+
+    /// A chunk of the slice; counted around the ring.
+    fn chunk(&self, index: usize) -> Range<usize> {
+        chunk(self.length, self.ranks, index % self.ranks)
+    }
+
+    /// p-1 steps, beginning by sending chunk `first`. The chunk after it is then reduced over all.
+    fn share_reduce<T: Element>(&self, lane: &mut Lane<'_, T>, first: usize) -> Result<(), TransportError> {
+        self.go_around(lane, first, Combine::Reduce)
+    }
+
+    /// p-1 steps, beginning by sending chunk `first`; what has just arrived goes on to the right.
+    fn share_only<T: Element>(&self, lane: &mut Lane<'_, T>, first: usize) -> Result<(), TransportError> {
+        self.go_around(lane, first, Combine::Copy)
+    }
+
+    /// Each step sends the chunk that the step before has received.
+    fn go_around<T: Element>(
+        &self,
+        lane: &mut Lane<'_, T>,
+        first: usize,
+        combine: Combine,
+    ) -> Result<(), TransportError> {
+        for step in 1..self.ranks {
+            let incoming = first + self.ranks - step;
+            lane.exchange(self.right, self.chunk(incoming + 1), self.left, self.chunk(incoming), combine)?;
+        }
+        Ok(())
     }
 }
