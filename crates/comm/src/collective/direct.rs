@@ -12,7 +12,6 @@
 use super::{Combine, Lane, chunk};
 use crate::call::Call;
 use crate::element::{Element, Op};
-use crate::transport::copy::copy;
 use crate::transport::{Cause, Shared, TransportError};
 
 /// Up to here a slice is flat whatever the number of ranks.
@@ -79,7 +78,7 @@ fn flat<T: Element>(shared: &mut Shared, data: &mut [T], op: Op, call: &Call) ->
             // Operations are commutative to the bit, so two need not care for their order.
             T::reduce(op, part, offered(1 - index));
         } else {
-            copy(bytemuck::cast_slice_mut(part), shared.offered(0, bytes));
+            part.copy_from_slice(offered(0));
             for index in 1..members {
                 T::reduce(op, part, offered(index));
             }
@@ -111,8 +110,7 @@ fn chunked<T: Element>(shared: &mut Shared, data: &mut [T], op: Op, call: &Call)
             shared.put_result(at, bytemuck::cast_slice(sum));
         }
         shared.sync()?;
-        let bytes = size_of_val(segment);
-        copy(bytemuck::cast_slice_mut(segment), shared.result(0, bytes));
+        segment.copy_from_slice(bytemuck::cast_slice(shared.result(0, size_of_val(segment))));
     }
     Ok(())
 }

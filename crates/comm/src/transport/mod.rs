@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use crate::call::{Call, Header};
 
-pub(crate) mod copy;
 mod counted;
 pub mod mem;
 mod segment;

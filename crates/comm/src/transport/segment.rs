@@ -12,7 +12,6 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
-use super::copy::copy;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::{futex, sched_yield};
 
@@ -226,8 +225,7 @@ impl Segment {
         assert!(offset + data.len() <= self.layout.total());
         // SAFETY: inside the mapping by the assertion; `data` is not part of it, and by protocol nobody else touches these
         // bytes before they are announced.
-        let target = unsafe { std::slice::from_raw_parts_mut(self.base.add(offset), data.len()) };
-        copy(target, data);
+        unsafe { ptr::copy_nonoverlapping(data.as_ptr(), self.base.add(offset), data.len()) }
     }
 
     /// Writes at a place of a pipe that its reader has left behind.

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-use super::copy::copy;
 use super::segment::{PIPE, SLOT, STAGE, Segment};
 use super::{Cause, Incoming, Outgoing, Sink, TransportError, check};
 use crate::call::{Call, Header};
@@ -352,7 +351,7 @@ impl<'a> PipeReader<'a> {
                     _ if left == 0 => limit.min(self.length() - self.read),
                     Sink::Fill(data) => {
                         let part = limit.min(left);
-                        copy(&mut data[done..done + part], segment.read_pipe(self.from, to, at, part));
+                        data[done..done + part].copy_from_slice(segment.read_pipe(self.from, to, at, part));
                         part
                     }
                     Sink::Fold { grain, fold, .. } => {
