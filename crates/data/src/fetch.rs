@@ -1,17 +1,20 @@
 //! Getting a data set onto this machine, verified.
 //!
-//! A file is downloaded into memory, checked, and only then written, beside its place first: a broken connection or a
+//! What is downloaded stays in memory until it is checked, and only then is written, beside its place first: a broken connection or a
 //! wrong mirror leaves nothing behind, and nothing ever leaves half a file in place.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::{DataError, file};
+use flate2::read::MultiGzDecoder;
 
-/// A data set that can be downloaded.
-#[derive(Debug, PartialEq, Eq)]
+use crate::{DataError, Dataset, file};
+
+/// A data set that comes in files.
+#[derive(Debug)]
 pub struct Source {
     /// Its name on the command line.
     pub name: &'static str,
@@ -21,8 +24,12 @@ pub struct Source {
     pub licence: &'static str,
     /// Its files.
     pub files: &'static [Piece],
-    /// Addresses of folders that hold the files, gzipped.
+    /// How mirrors have them.
+    pub packing: Packing,
+    /// Addresses of folders that hold them.
     pub mirrors: &'static [&'static str],
+    /// Reads them from a folder.
+    pub load: fn(&Path) -> Result<Dataset, DataError>,
 }
 
 /// One file of a data set.
@@ -34,34 +41,14 @@ pub struct Piece {
     pub sha256: &'static str,
 }
 
-/// MNIST's four files.
-pub const MNIST: Source = Source {
-    name: "mnist",
-    summary: "handwritten digits, 28x28: 60,000 training and 10,000 test images",
-    licence: "LeCun and Cortes, CC BY-SA 3.0",
-    files: &[
-        Piece {
-            name: "train-images-idx3-ubyte",
-            sha256: "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-        },
-        Piece {
-            name: "train-labels-idx1-ubyte",
-            sha256: "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-        },
-        Piece {
-            name: "t10k-images-idx3-ubyte",
-            sha256: "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-        },
-        Piece {
-            name: "t10k-labels-idx1-ubyte",
-            sha256: "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-        },
-    ],
-    mirrors: &["https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist"],
-};
-
-/// Everything that can be downloaded.
-pub const SOURCES: [&Source; 1] = [&MNIST];
+/// How the files of a data set travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packing {
+    /// Each by itself, gzipped. They are kept so.
+    Gzip,
+    /// All in a gzipped tar archive of this name, in whatever folder within it. They are kept unpacked.
+    Archive(&'static str),
+}
 
 /// Where to take the files from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,26 +69,16 @@ const MAX_BYTES: u64 = 1 << 30;
 
 /// Puts all files of a data set that are not there yet into a folder.
 pub fn get(source: &Source, origin: &Origin, folder: &Path, progress: &mut Progress<'_>) -> Result<(), DataError> {
-    for piece in source.files {
-        if verify(folder, piece).is_ok() {
-            continue;
-        }
-        let (name, bytes) = match origin {
-            Origin::Folder(from) => copy(from, piece)?,
-            Origin::Url(url) => (
-                gzipped(piece),
-                download(url, piece, progress).map_err(|problem| {
-                    DataError::Fetch(format!("{problem}: is {url} a folder with the files of {}?", source.name))
-                })?,
-            ),
-            Origin::Mirrors => (gzipped(piece), from_mirrors(source, piece, progress)?),
+    for parcel in parcels(source, folder) {
+        let files = match origin {
+            Origin::Folder(from) => parcel.take_from(from)?,
+            Origin::Url(url) => parcel.download(url, progress).map_err(|problem| {
+                DataError::Fetch(format!("{problem}: is {url} a folder with the files of {}?", source.name))
+            })?,
+            Origin::Mirrors => parcel.ask_mirrors(source, progress)?,
         };
-        // Whatever was there is damaged, packed or not; the one that is not replaced must not hide the right one.
-        let other = if name == piece.name { gzipped(piece) } else { piece.name.to_owned() };
-        let path = folder.join(&name);
         fs::create_dir_all(folder).map_err(DataError::io(folder))?;
-        file::write_whole(&path, &bytes).map_err(DataError::io(&path))?;
-        let _ = fs::remove_file(folder.join(other));
+        files.into_iter().try_for_each(|file| file.put_into(folder))?;
     }
     Ok(())
 }
@@ -124,66 +101,150 @@ fn gzipped(piece: &Piece) -> String {
 
 fn check(bytes: &[u8], piece: &Piece) -> Result<(), String> {
     let content = file::gunzip(bytes.to_vec()).map_err(|error| format!("not a whole gzip file: {error}"))?;
-    let found = file::sha256(&content);
+    check_content(&content, piece)
+}
+
+fn check_content(content: &[u8], piece: &Piece) -> Result<(), String> {
+    let found = file::sha256(content);
     match found == piece.sha256 {
         true => Ok(()),
         false => Err(format!("its sha256 is {found}, not {}", piece.sha256)),
     }
 }
 
-/// Reads a file, packed or not, from a folder on this machine.
-fn copy(from: &Path, piece: &Piece) -> Result<(String, Vec<u8>), DataError> {
-    if !from.is_dir() {
-        return Err(DataError::NoFolder(from.to_owned()));
-    }
-    let path = file::find(from, piece.name)?;
-    let bytes = fs::read(&path).map_err(DataError::io(&path))?;
-    check(&bytes, piece).map_err(|problem| DataError::malformed(&path, problem))?;
-    let name = path.file_name().expect("found by its name").to_string_lossy().into_owned();
-    Ok((name, bytes))
+/// A file that has been checked, packed or not.
+struct Checked<'a> {
+    piece: &'a Piece,
+    name: String,
+    bytes: Vec<u8>,
 }
 
-fn from_mirrors(source: &Source, piece: &Piece, progress: &mut Progress<'_>) -> Result<Vec<u8>, DataError> {
-    let mut problems = Vec::new();
-    for mirror in source.mirrors {
-        match download(mirror, piece, progress) {
-            Ok(bytes) => return Ok(bytes),
-            Err(problem) => problems.push(problem),
-        }
+impl Checked<'_> {
+    fn put_into(self, folder: &Path) -> Result<(), DataError> {
+        let path = folder.join(&self.name);
+        file::write_whole(&path, &self.bytes).map_err(DataError::io(&path))?;
+        // Whatever was there is damaged, packed or not; the one that is not replaced must not hide the right one.
+        let other = if self.name == self.piece.name { gzipped(self.piece) } else { self.piece.name.to_owned() };
+        let _ = fs::remove_file(folder.join(other));
+        Ok(())
     }
-    Err(DataError::Fetch(format!(
-        "no mirror gave {}.gz ({}): get the {} files of {} elsewhere, put them into a folder DIR, and run \
-         `ringstep data get {} --from DIR`",
-        piece.name,
-        problems.join("; "),
-        source.files.len(),
-        source.name,
-        source.name
-    )))
 }
 
-/// Downloads one file into memory and checks it; the error names the address.
-fn download(folder_url: &str, piece: &Piece, progress: &mut Progress<'_>) -> Result<Vec<u8>, String> {
-    let name = gzipped(piece);
-    let url = format!("{}/{name}", folder_url.trim_end_matches('/'));
-    let agent: ureq::Agent = ureq::Agent::config_builder()
-        .timeout_connect(Some(Duration::from_secs(10)))
-        .timeout_recv_response(Some(Duration::from_secs(30)))
-        .timeout_recv_body(Some(Duration::from_secs(1800)))
-        .build()
-        .into();
-    let response = agent.get(&url).call().map_err(|error| format!("{url}: {error}"))?;
-    let total = response.body().content_length();
-    let mut reader = response.into_body().into_reader().take(MAX_BYTES);
-    let mut bytes = Vec::new();
-    let mut buffer = [0; 1 << 16];
-    loop {
-        match reader.read(&mut buffer).map_err(|error| format!("{url}: {error}"))? {
-            0 => break,
-            count => bytes.extend_from_slice(&buffer[..count]),
-        }
-        progress(&name, bytes.len() as u64, total);
+/// What is downloaded in one go: a file, or an archive with several.
+struct Parcel<'a> {
+    name: String,
+    archive: bool,
+    /// The files that are wanted out of it.
+    pieces: Vec<&'a Piece>,
+}
+
+/// What must be got so that a folder has all files.
+fn parcels<'a>(source: &'a Source, folder: &Path) -> Vec<Parcel<'a>> {
+    let missing: Vec<&Piece> = source.files.iter().filter(|piece| verify(folder, piece).is_err()).collect();
+    match source.packing {
+        _ if missing.is_empty() => Vec::new(),
+        Packing::Archive(name) => vec![Parcel { name: name.to_owned(), archive: true, pieces: missing }],
+        Packing::Gzip => missing
+            .into_iter()
+            .map(|piece| Parcel { name: gzipped(piece), archive: false, pieces: vec![piece] })
+            .collect(),
     }
-    check(&bytes, piece).map_err(|problem| format!("{url}: {problem}"))?;
-    Ok(bytes)
+}
+
+impl<'a> Parcel<'a> {
+    /// The files in it, checked; the error says what is wrong, without an address.
+    fn open(&self, bytes: Vec<u8>) -> Result<Vec<Checked<'a>>, String> {
+        if self.archive {
+            return self.unpack(&bytes);
+        }
+        let piece = self.pieces[0];
+        check(&bytes, piece)?;
+        Ok(vec![Checked { piece, name: self.name.clone(), bytes }])
+    }
+
+    fn unpack(&self, bytes: &[u8]) -> Result<Vec<Checked<'a>>, String> {
+        let no_archive = |error| format!("not a whole tar.gz archive: {error}");
+        let mut archive = tar::Archive::new(MultiGzDecoder::new(bytes));
+        let mut files: Vec<Checked<'a>> = Vec::new();
+        for entry in archive.entries().map_err(no_archive)? {
+            let entry = entry.map_err(no_archive)?;
+            let name = entry.path().map_err(no_archive)?.file_name().map(ToOwned::to_owned);
+            let wanted = |piece: &&&Piece| name.as_deref() == Some(OsStr::new(piece.name));
+            let Some(&piece) = self.pieces.iter().find(wanted) else { continue };
+            let mut bytes = Vec::new();
+            entry.take(MAX_BYTES).read_to_end(&mut bytes).map_err(no_archive)?;
+            check_content(&bytes, piece).map_err(|problem| format!("{} in it: {problem}", piece.name))?;
+            files.push(Checked { piece, name: piece.name.to_owned(), bytes });
+        }
+        match self.pieces.iter().find(|&&piece| files.iter().all(|file| file.piece != piece)) {
+            Some(lacking) => Err(format!("there is no {} in it", lacking.name)),
+            None => Ok(files),
+        }
+    }
+
+    /// Takes the files from a folder on this machine: out of the archive, if it is there, or one by one, packed or not.
+    fn take_from(&self, from: &Path) -> Result<Vec<Checked<'a>>, DataError> {
+        if !from.is_dir() {
+            return Err(DataError::NoFolder(from.to_owned()));
+        }
+        let archive = from.join(&self.name);
+        if self.archive && archive.is_file() {
+            let bytes = fs::read(&archive).map_err(DataError::io(&archive))?;
+            return self.open(bytes).map_err(|problem| DataError::malformed(&archive, problem));
+        }
+        let take = |&piece: &&'a Piece| {
+            let path = file::find(from, piece.name)?;
+            let bytes = fs::read(&path).map_err(DataError::io(&path))?;
+            check(&bytes, piece).map_err(|problem| DataError::malformed(&path, problem))?;
+            let name = path.file_name().expect("found by its name").to_string_lossy().into_owned();
+            Ok(Checked { piece, name, bytes })
+        };
+        self.pieces.iter().map(take).collect()
+    }
+
+    fn ask_mirrors(&self, source: &Source, progress: &mut Progress<'_>) -> Result<Vec<Checked<'a>>, DataError> {
+        let mut problems = Vec::new();
+        for mirror in source.mirrors {
+            match self.download(mirror, progress) {
+                Ok(files) => return Ok(files),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        let what = match source.packing {
+            Packing::Archive(_) => self.name.clone(),
+            Packing::Gzip => format!("the {} files of {}", source.files.len(), source.name),
+        };
+        Err(DataError::Fetch(format!(
+            "no mirror gave {} ({}): get {what} elsewhere, put {} into a folder DIR, and run \
+             `ringstep data get {} --from DIR`",
+            self.name,
+            problems.join("; "),
+            if self.archive { "it" } else { "them" },
+            source.name
+        )))
+    }
+
+    /// Downloads it into memory and checks what is in it; the error names the address.
+    fn download(&self, folder_url: &str, progress: &mut Progress<'_>) -> Result<Vec<Checked<'a>>, String> {
+        let url = format!("{}/{}", folder_url.trim_end_matches('/'), self.name);
+        let agent: ureq::Agent = ureq::Agent::config_builder()
+            .timeout_connect(Some(Duration::from_secs(10)))
+            .timeout_recv_response(Some(Duration::from_secs(30)))
+            .timeout_recv_body(Some(Duration::from_secs(1800)))
+            .build()
+            .into();
+        let response = agent.get(&url).call().map_err(|error| format!("{url}: {error}"))?;
+        let total = response.body().content_length();
+        let mut reader = response.into_body().into_reader().take(MAX_BYTES);
+        let mut bytes = Vec::new();
+        let mut buffer = [0; 1 << 16];
+        loop {
+            match reader.read(&mut buffer).map_err(|error| format!("{url}: {error}"))? {
+                0 => break,
+                count => bytes.extend_from_slice(&buffer[..count]),
+            }
+            progress(&self.name, bytes.len() as u64, total);
+        }
+        self.open(bytes).map_err(|problem| format!("{url}: {problem}"))
+    }
 }

@@ -31,6 +31,12 @@ pub(crate) fn find(folder: &Path, name: &'static str) -> Result<PathBuf, DataErr
         .ok_or_else(|| DataError::NoFile { folder: folder.to_owned(), file: name })
 }
 
+/// The content of a file, which may be gzipped.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, DataError> {
+    let bytes = fs::read(path).map_err(DataError::io(path))?;
+    gunzip(bytes).map_err(|error| DataError::malformed(path, format!("not a whole gzip file: {error}")))
+}
+
 /// Unpacks what is gzipped and leaves alone what is not.
 pub fn gunzip(bytes: Vec<u8>) -> io::Result<Vec<u8>> {
     if !bytes.starts_with(&[0x1f, 0x8b]) {

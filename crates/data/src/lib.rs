@@ -2,29 +2,74 @@
 //!
 //! | look for | in |
 //! | --- | --- |
-//! | the MNIST files and the embedded sample | [`mnist`], [`idx`] |
-//! | downloading and verifying them | [`fetch`] |
+//! | MNIST and Fashion-MNIST, and the embedded sample | [`mnist`], [`idx`] |
+//! | CIFAR-10 | [`cifar10`] |
+//! | images made from a seed | [`synthetic`] |
+//! | downloading and verifying | [`fetch`] |
 //! | who trains on what, in which order | [`shard`] |
-//! | pixels to numbers: padding, normalisation | [`loader`] |
+//! | changing training images at random | [`augment`] |
+//! | pixels to numbers: padding, normalisation | [`canvas`] |
+//! | batches, filled ahead on a thread of their own | [`loader`] |
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+pub mod augment;
+pub mod canvas;
+pub mod cifar10;
 pub mod fetch;
 pub mod file;
 pub mod idx;
 pub mod loader;
 pub mod mnist;
 pub mod shard;
+pub mod synthetic;
 
-/// Grey images of one size, with a label each.
+/// Every data set that comes in files.
+pub const SOURCES: [&fetch::Source; 3] = [&mnist::MNIST, &mnist::FASHION_MNIST, &cifar10::CIFAR10];
+
+/// The shape of one image. // H,W,C
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Rows.
+    pub height: usize,
+    /// Columns.
+    pub width: usize,
+    /// Bytes a pixel: 1 for grey, 3 for colour.
+    pub channels: usize,
+}
+
+impl Shape {
+    /// Rows, columns and channels.
+    pub const fn new(height: usize, width: usize, channels: usize) -> Self {
+        Self { height, width, channels }
+    }
+
+    /// Bytes in one image.
+    pub const fn len(self) -> usize {
+        self.height * self.width * self.channels
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{}x{}", self.height, self.width, self.channels)
+    }
+}
+
+/// Images of one shape, with a label each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Images {
-    /// Rows of an image.
-    pub height: usize,
-    /// Columns of an image.
-    pub width: usize,
-    /// One byte a pixel, image after image, row after row. // N,H,W
+    /// Of each image.
+    pub shape: Shape,
+    /// One byte a pixel and channel, image after image. // N,H,W,C
     pub pixels: Vec<u8>,
     /// One label an image. // N
     pub labels: Vec<u8>,
@@ -41,20 +86,40 @@ impl Images {
         self.labels.is_empty()
     }
 
+    /// The pixels of one image. // H,W,C
+    pub fn image(&self, index: usize) -> &[u8] {
+        &self.pixels[index * self.shape.len()..][..self.shape.len()]
+    }
+
     /// Keeps the first `count` images.
     pub fn truncate(&mut self, count: usize) {
-        self.pixels.truncate(count * self.height * self.width);
+        self.pixels.truncate(count * self.shape.len());
         self.labels.truncate(count);
     }
 }
 
-/// What to train on and what to test on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What to train on and what to test on, with all that a loader must know of it.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Dataset {
-    /// The images to train on.
-    pub train: Images,
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Who made it, and under which licence it comes.
+    pub licence: &'static str,
+    /// Labels go from 0 to one below this.
+    pub classes: usize,
+    /// For each channel mean and standard deviation of the training images, where the brightest is 1.
+    pub normalisation: Vec<(f32, f32)>,
+    /// The images to train on, shared with the loader's thread.
+    pub train: Arc<Images>,
     /// The images to test on, never trained on.
-    pub test: Images,
+    pub test: Arc<Images>,
+}
+
+impl Dataset {
+    /// Keeps the first `count` of the images to train on.
+    pub fn keep_first(&mut self, count: usize) {
+        Arc::make_mut(&mut self.train).truncate(count);
+    }
 }
 
 /// Data that is not there, or not what it should be.
@@ -90,6 +155,9 @@ pub enum DataError {
     /// Nobody could be asked for the file, or nobody had the right one.
     #[error("{0}")]
     Fetch(String),
+    /// Images that cannot be made.
+    #[error("{0}")]
+    Synthetic(String),
 }
 
 impl DataError {

@@ -1,8 +1,21 @@
-//! From pixels to the numbers that a network takes.
+//! Batches that are ready when they are wanted: a thread fills them ahead.
+//!
+//! A few buffers go round: the thread takes an empty one, fills it, and sends it over; the consumer uses it and sends it
+//! back. Whoever owns a buffer may write to it, so nothing is locked; and once each has been filled nothing is allocated.
+
+use std::io;
+use std::mem;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
 
 use crate::Images;
+use crate::augment::{Augment, Views};
+use crate::canvas::Canvas;
+use crate::shard::{Shard, batch_of};
 
-/// Images and labels, ready for a network. Filled again and again without allocating.
+/// Images and labels, ready for a network.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// Padded and normalised. // N,H,W,C
@@ -23,62 +36,257 @@ impl Batch {
     }
 }
 
-/// Pads with black and normalises.
+/// What a loader is to load.
 #[derive(Debug, Clone)]
+pub struct Plan {
+    /// Where the images come from.
+    pub images: Arc<Images>,
+    /// Which of them, in which order, how many at once.
+    pub shard: Shard,
+    /// Batches in all; epochs follow each other until then.
+    pub steps: usize,
+    /// What they are put on.
+    pub canvas: Canvas,
+    /// What happens to them at random.
+    pub augment: Augment,
+    /// Decides on that.
+    pub seed: u64,
+}
+
+/// Batches that wait for the consumer. With the one in its hands, three buffers go round.
+const AHEAD: usize = 2;
+
+/// A plan's batches, one after the other.
+#[derive(Debug)]
 pub struct Loader {
-    padding: usize,
-    /// The number for each of the 256 values of a pixel.
-    value: [f32; 256],
+    /// The one in the consumer's hands.
+    current: Batch,
+    filled: Receiver<Batch>,
+    /// `None` when the loader is about to end: it is how the thread learns of it.
+    emptied: Option<SyncSender<Batch>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Loader {
-    /// Adds `padding` black pixels on each side, then takes off `mean` and divides by `deviation`; white is 1.
-    pub fn new(padding: usize, (mean, deviation): (f32, f32)) -> Self {
-        Self { padding, value: std::array::from_fn(|pixel| (pixel as f32 / 255.0 - mean) / deviation) }
+    /// Begins to fill batches.
+    pub fn start(plan: Plan) -> io::Result<Self> {
+        // Room for all buffers in both, so that nobody ever waits to hand one over.
+        let (to_consumer, filled) = sync_channel(AHEAD + 1);
+        let (emptied, to_thread) = sync_channel(AHEAD + 1);
+        for _ in 0..AHEAD {
+            emptied.send(Batch::default()).expect("its receiver is here");
+        }
+        let mut filler = Filler::new(plan);
+        let thread = thread::Builder::new().name("loader".to_owned()).spawn(move || {
+            while let Ok(mut batch) = to_thread.recv() {
+                if !filler.fill(&mut batch) || to_consumer.send(batch).is_err() {
+                    break;
+                }
+            }
+        })?;
+        Ok(Self { current: Batch::default(), filled, emptied: Some(emptied), thread: Some(thread) })
     }
 
-    /// Fills `batch` with these images.
-    pub fn fill(&self, batch: &mut Batch, from: &Images, indices: &[usize]) {
-        let (height, width) = (from.height, from.width);
-        let padded_width = width + 2 * self.padding;
-        let padded_size = (height + 2 * self.padding) * padded_width;
-
-        batch.labels.clear();
-        batch.labels.extend(indices.iter().map(|&index| from.labels[index]));
-        batch.images.clear();
-        batch.images.resize(indices.len() * padded_size, self.value[0]);
-        for (image, &index) in batch.images.chunks_exact_mut(padded_size).zip(indices) {
-            let pixels = &from.pixels[index * height * width..][..height * width];
-            let rows = image.chunks_exact_mut(padded_width).skip(self.padding);
-            for (row, pixels) in rows.zip(pixels.chunks_exact(width)) {
-                for (number, &pixel) in row[self.padding..].iter_mut().zip(pixels) {
-                    *number = self.value[usize::from(pixel)];
+    /// The next batch, `None` after the last. It may be empty: towards the end of an epoch some ranks run out of images
+    /// before others. A panic of the thread goes on here.
+    #[expect(clippy::should_implement_trait, reason = "an iterator could not lend the batch")]
+    pub fn next(&mut self) -> Option<&Batch> {
+        if let Some(emptied) = &self.emptied {
+            // The thread may have filled its last one and be gone.
+            let _ = emptied.send(mem::take(&mut self.current));
+        }
+        match self.filled.recv() {
+            Ok(batch) => {
+                self.current = batch;
+                Some(&self.current)
+            }
+            Err(_) => {
+                if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
+                    resume_unwind(panic);
                 }
+                None
             }
         }
     }
 }
 
+impl Drop for Loader {
+    /// Waits for the batch that is being filled, and no longer.
+    fn drop(&mut self) {
+        self.emptied = None;
+        if let Some(thread) = self.thread.take() {
+            // Nobody asks for batches any more, so nobody misses one.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// How far a plan has come.
+struct Filler {
+    plan: Plan,
+    filled: usize,
+    /// This rank's images of the epoch.
+    order: Vec<usize>,
+    views: Views,
+}
+
+impl Filler {
+    fn new(plan: Plan) -> Self {
+        let views = plan.augment.epoch(plan.seed, 0);
+        Self { plan, filled: 0, order: Vec::new(), views }
+    }
+
+    /// Fills the next batch, or says that there is none.
+    fn fill(&mut self, batch: &mut Batch) -> bool {
+        let Plan { images, shard, steps, canvas, augment, seed } = &self.plan;
+        if self.filled == *steps {
+            return false;
+        }
+        let (epoch, step) = (self.filled / shard.steps(), self.filled % shard.steps());
+        if step == 0 {
+            shard.epoch_into(epoch, &mut self.order);
+            self.views = augment.epoch(*seed, epoch);
+        }
+        let indices = batch_of(&self.order, step, shard.batch);
+        batch.labels.clear();
+        batch.labels.extend(indices.iter().map(|&index| images.labels[index]));
+        // Every number is written below; this only sets the length.
+        batch.images.resize(indices.len() * canvas.len(), 0.0);
+        for (numbers, &index) in batch.images.chunks_exact_mut(canvas.len()).zip(indices) {
+            canvas.paint(images.image(index), self.views.of(index), numbers);
+        }
+        self.filled += 1;
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use super::*;
+    use crate::{Dataset, Shape, synthetic};
+
+    const SHAPE: Shape = Shape::new(6, 5, 3);
+
+    fn data(images: usize) -> Dataset {
+        synthetic::Recipe { shape: SHAPE, classes: 10, train: images, test: 1, seed: 1 }.make()
+    }
+
+    fn plan(data: &Dataset, rank: usize, world: usize, batch: usize, epochs: usize) -> Plan {
+        let shard = Shard { images: data.train.len(), rank, world, batch, shuffle: Some(4) };
+        Plan {
+            images: Arc::clone(&data.train),
+            steps: epochs * shard.steps(),
+            shard,
+            canvas: Canvas::new(data, 8, 8),
+            augment: Augment { crop: true, flip: true },
+            seed: 2,
+        }
+    }
 
     #[test]
-    fn images_are_padded_normalised_and_in_order() {
-        let images = Images { height: 1, width: 2, pixels: vec![0, 255, 51, 0], labels: vec![7, 3] };
-        let mut batch = Batch::default();
-        Loader::new(1, (0.5, 0.25)).fill(&mut batch, &images, &[1, 0]);
-        let (black, fifth, white) = (-2.0, (0.2 - 0.5) / 0.25, 2.0);
-        #[rustfmt::skip]
-        assert_eq!(batch.images, [
-            black, black, black, black,
-            black, fifth, black, black,
-            black, black, black, black,
+    fn batches_hold_what_the_shard_says_and_the_canvas_makes_of_it() {
+        let data = data(23);
+        let plan = plan(&data, 1, 2, 4, 3);
+        let mut loader = Loader::start(plan.clone()).unwrap();
+        for epoch in 0..3 {
+            let order = plan.shard.epoch(epoch);
+            let mut views = plan.augment.epoch(plan.seed, epoch);
+            for step in 0..plan.shard.steps() {
+                let indices = batch_of(&order, step, 4);
+                let batch = loader.next().unwrap();
+                assert_eq!(batch.len(), indices.len());
+                for (at, &index) in indices.iter().enumerate() {
+                    let mut image = vec![0.0; plan.canvas.len()];
+                    plan.canvas.paint(data.train.image(index), views.of(index), &mut image);
+                    assert_eq!(batch.images[at * image.len()..][..image.len()], image);
+                    assert_eq!(batch.labels[at], data.train.labels[index]);
+                }
+            }
+        }
+        assert!(loader.next().is_none());
+        assert!(loader.next().is_none());
+    }
 
-            black, black, black, black,
-            black, black, white, black,
-            black, black, black, black,
-        ]);
-        assert_eq!(batch.labels, [3, 7]);
+    /// In each epoch all workers together see the same augmented images, however many they are.
+    #[test]
+    fn augmentation_does_not_depend_on_the_number_of_workers() {
+        let data = data(37);
+        let seen = |world: usize, batch: usize| {
+            let mut counts: BTreeMap<(usize, Vec<u32>, u8), usize> = BTreeMap::new();
+            for rank in 0..world {
+                let plan = plan(&data, rank, world, batch, 2);
+                let (steps, length) = (plan.shard.steps(), plan.canvas.len());
+                let mut loader = Loader::start(plan).unwrap();
+                for step in 0..2 * steps {
+                    let batch = loader.next().unwrap();
+                    for (image, &label) in batch.images.chunks_exact(length).zip(&batch.labels) {
+                        let bits = image.iter().map(|number| number.to_bits()).collect();
+                        *counts.entry((step / steps, bits, label)).or_default() += 1;
+                    }
+                }
+            }
+            counts
+        };
+        let alone = seen(1, 12);
+        assert_eq!(alone.values().sum::<usize>(), 2 * 37);
+        assert_eq!(alone, seen(2, 6));
+        assert_eq!(alone, seen(5, 3));
+    }
+
+    #[test]
+    fn three_buffers_go_round() {
+        let data = data(50);
+        let mut loader = Loader::start(plan(&data, 0, 1, 7, 20)).unwrap();
+        let mut places = BTreeSet::new();
+        let mut count = 0;
+        while let Some(batch) = loader.next() {
+            places.insert((batch.images.as_ptr() as usize, batch.labels.as_ptr() as usize));
+            count += 1;
+        }
+        // An epoch's first batches are as long as any, so no buffer ever grows.
+        assert_eq!((count, places.len()), (20 * 8, AHEAD + 1));
+    }
+
+    #[test]
+    fn steps_may_end_within_an_epoch_or_at_once() {
+        let data = data(20);
+        for steps in [0, 1, 7] {
+            let mut loader = Loader::start(Plan { steps, ..plan(&data, 0, 1, 5, 1) }).unwrap();
+            let mut count = 0;
+            while loader.next().is_some() {
+                count += 1;
+            }
+            assert_eq!(count, steps);
+        }
+    }
+
+    #[test]
+    fn it_can_be_dropped_at_any_time() {
+        let data = data(20);
+        for taken in 0..6 {
+            let mut loader = Loader::start(plan(&data, 0, 1, 2, 1000)).unwrap();
+            (0..taken).for_each(|_| assert!(loader.next().is_some()));
+            drop(loader);
+            // The thread is gone, and its share of the images with it.
+            assert_eq!(Arc::strong_count(&data.train), 1);
+        }
+    }
+
+    #[test]
+    fn a_panic_of_the_thread_reaches_the_consumer() {
+        let data = data(20);
+        let mut plan = plan(&data, 0, 1, 10, 1);
+        // The third batch holds images that do not exist.
+        plan.shard.images = 40;
+        plan.shard.shuffle = None;
+        plan.steps = 4;
+        let mut loader = Loader::start(plan).unwrap();
+        assert!(loader.next().is_some() && loader.next().is_some());
+        let panic = catch_unwind(AssertUnwindSafe(|| loader.next().is_some())).unwrap_err();
+        let message = panic.downcast_ref::<String>().unwrap();
+        assert!(message.contains("out of bounds"), "{message}");
     }
 }

@@ -36,21 +36,32 @@ impl Shard {
 
     /// This rank's images of an epoch, in the order in which it trains on them.
     pub fn epoch(&self, epoch: usize) -> Vec<usize> {
-        self.order(epoch).into_iter().skip(self.rank).step_by(self.world).collect()
+        let mut order = Vec::new();
+        self.epoch_into(epoch, &mut order);
+        order
     }
 
-    /// The epoch's order of all images. It depends on seed and epoch alone, so all ranks agree on it.
-    fn order(&self, epoch: usize) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.images).collect();
-        if let Some(seed) = self.shuffle {
-            let mut random = ChaCha8Rng::seed_from_u64(seed);
-            random.set_stream(epoch as u64);
-            // Fisher and Yates; a 64-bit draw makes the bias of the remainder negligible.
-            for last in (1..order.len()).rev() {
-                order.swap(last, (random.next_u64() % (last as u64 + 1)) as usize);
-            }
+    /// The same in place of what `order` held. From the second time on that allocates nothing.
+    pub fn epoch_into(&self, epoch: usize, order: &mut Vec<usize>) {
+        order.clear();
+        order.extend(0..self.images);
+        self.shuffle(epoch, order);
+        let mine = self.images.saturating_sub(self.rank).div_ceil(self.world);
+        for at in 0..mine {
+            order[at] = order[self.rank + at * self.world];
         }
-        order
+        order.truncate(mine);
+    }
+
+    /// Brings all images into the epoch's order. It depends on seed and epoch alone, so all ranks agree on it.
+    fn shuffle(&self, epoch: usize, order: &mut [usize]) {
+        let Some(seed) = self.shuffle else { return };
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        random.set_stream(epoch as u64);
+        // Fisher and Yates; a 64-bit draw makes the bias of the remainder negligible.
+        for last in (1..order.len()).rev() {
+            order.swap(last, (random.next_u64() % (last as u64 + 1)) as usize);
+        }
     }
 }
 

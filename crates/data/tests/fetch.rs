@@ -11,7 +11,7 @@ use std::thread;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use ringstep_data::DataError;
-use ringstep_data::fetch::{self, Origin, Piece, Source};
+use ringstep_data::fetch::{self, Origin, Packing, Piece, Source};
 use ringstep_data::file::{gunzip, sha256};
 
 fn content(name: &str) -> Vec<u8> {
@@ -33,7 +33,36 @@ fn source(mirrors: Vec<String>) -> Source {
     let pieces: Vec<Piece> =
         ["first", "second"].into_iter().map(|name| Piece { name, sha256: forever(sha256(&content(name))) }).collect();
     let mirrors: Vec<&'static str> = mirrors.into_iter().map(|mirror| forever(mirror).as_str()).collect();
-    Source { name: "test", summary: "", licence: "", files: forever(pieces), mirrors: forever(mirrors) }
+    Source {
+        name: "test",
+        summary: "",
+        licence: "",
+        files: forever(pieces),
+        packing: Packing::Gzip,
+        mirrors: forever(mirrors),
+        load: |folder| Err(DataError::NoFolder(folder.to_owned())),
+    }
+}
+
+/// The same, but mirrors have its files in an archive.
+fn archived(mirrors: Vec<String>) -> Source {
+    Source { packing: Packing::Archive("all.tar.gz"), ..source(mirrors) }
+}
+
+/// An archive with these files, in a folder, beside one that nobody wants.
+fn archive(files: &[(&str, Vec<u8>)]) -> Vec<u8> {
+    let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::none()));
+    for (name, content) in files.iter().chain(&[("readme.html", b"not wanted".to_vec())]) {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        builder.append_data(&mut header, format!("folder/{name}"), &content[..]).unwrap();
+    }
+    builder.into_inner().unwrap().finish().unwrap()
+}
+
+fn right_archive() -> Vec<u8> {
+    archive(&[("first", content("first")), ("second", content("second"))])
 }
 
 /// What the server says: the length that it promises, and the bytes that it sends before it hangs up.
@@ -157,4 +186,56 @@ fn a_damaged_packed_file_gives_way_to_an_unpacked_one() {
     let source = source(vec![]);
     get(&source, &Origin::Folder(from.path().to_owned()), to.path()).unwrap();
     assert!(source.files.iter().all(|piece| fetch::verify(to.path(), piece).is_ok()));
+}
+
+#[test]
+fn an_archive_is_verified_and_unpacked() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = serve(HashMap::from([("all.tar.gz", (right_archive().len(), right_archive()))]));
+    let source = archived(vec![url]);
+    get(&source, &Origin::Mirrors, folder.path()).unwrap();
+    assert_eq!(files(folder.path()), ["first", "second"]);
+    assert_eq!(fs::read(folder.path().join("second")).unwrap(), content("second"));
+    get(&source, &Origin::Url("http://127.0.0.1:1".into()), folder.path()).unwrap();
+
+    // Only what is damaged is replaced.
+    fs::write(folder.path().join("first"), "damaged").unwrap();
+    let from = tempfile::tempdir().unwrap();
+    fs::write(from.path().join("first"), content("first")).unwrap();
+    get(&source, &Origin::Folder(from.path().to_owned()), folder.path()).unwrap();
+    assert!(source.files.iter().all(|piece| fetch::verify(folder.path(), piece).is_ok()));
+}
+
+#[test]
+fn an_archive_that_is_wrong_leaves_nothing_behind() {
+    let whole = right_archive();
+    for (complaint, bytes) in [
+        ("not a whole tar.gz archive", whole[..whole.len() / 2].to_vec()),
+        ("not a whole tar.gz archive", b"<html>sorry</html>".to_vec()),
+        ("there is no second in it", archive(&[("first", content("first"))])),
+        ("second in it: its sha256 is", archive(&[("first", content("first")), ("second", content("first"))])),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let url = serve(HashMap::from([("all.tar.gz", (bytes.len(), bytes))]));
+        let error = get(&archived(vec![url]), &Origin::Mirrors, folder.path()).unwrap_err().to_string();
+        assert!(error.contains(complaint), "{error}");
+        assert!(error.contains("get all.tar.gz elsewhere, put it into a folder DIR"), "{error}");
+        assert!(files(folder.path()).is_empty(), "{complaint}");
+    }
+}
+
+#[test]
+fn a_folder_may_hold_the_archive_or_its_files() {
+    let source = archived(vec![]);
+    for packed in [true, false] {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        match packed {
+            true => fs::write(from.path().join("all.tar.gz"), right_archive()).unwrap(),
+            false => {
+                ["first", "second"].iter().for_each(|name| fs::write(from.path().join(name), content(name)).unwrap())
+            }
+        }
+        get(&source, &Origin::Folder(from.path().to_owned()), to.path()).unwrap();
+        assert_eq!(files(to.path()), ["first", "second"]);
+    }
 }
