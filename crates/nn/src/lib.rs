@@ -6,17 +6,25 @@
 //!
 //! | look for | in |
 //! | --- | --- |
+//! | what a network is, as data | [`network`] |
+//! | the networks by name | [`models`] |
+//! | a network that can be trained, and where its numbers live | [`model`], [`plan`] |
 //! | forward and backward of each layer | [`layers`] |
-//! | how layers make a model, and where its numbers live | [`model`] |
-//! | the models by name | [`models`] |
-//! | what turns gradients into new parameters | [`optim`] |
 //! | matrix products and other inner loops | [`kernels`] |
+//! | the threads of one worker | [`team`] |
+//! | what turns gradients into new parameters | [`optim`] |
+//! | the learning rate of each step | [`schedule`] |
 
 pub mod kernels;
 pub mod layers;
 pub mod model;
 pub mod models;
+pub mod network;
 pub mod optim;
+pub mod plan;
+pub mod schedule;
+pub mod team;
 
-pub use model::{Model, Parameter, Score};
+pub use model::{Model, Parameter, Phase, Score};
 pub use models::Architecture;
+pub use network::{Network, NetworkError};

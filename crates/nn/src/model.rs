@@ -1,12 +1,16 @@
-//! A model: layers one after the other, and the flat buffers that their numbers live in.
+//! A network that can be trained: its layers, and the buffers that their numbers live in.
 
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use crate::kernels::cross_entropy;
-use crate::layers::{Backward, Layer, Shape};
+use crate::layers::{Backward, Forward, Geometry, Shape, Start, Tensor};
+use crate::network::{Network, NetworkError, Wired};
+use crate::plan::{Need, plan};
+use crate::team::{Team, Units};
 
 /// How a batch fared.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -17,55 +21,183 @@ pub struct Score {
     pub correct: usize,
 }
 
-/// A tensor among a model's parameters.
+/// What a pass is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// A backward follows.
+    Training,
+    /// Batch norm uses its running statistics, and dropout drops nothing.
+    Evaluation,
+}
+
+/// A tensor of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter {
     /// PyTorch's name for it, such as `conv1.weight`.
     pub name: String,
     /// Its shape in PyTorch's layout: OIHW for a convolution, [out, in] for a linear layer.
     pub shape: Vec<usize>,
-    fan_in: usize,
-    /// Where it stands in the flat buffers.
+    /// Whether it is trained; batch norm's running statistics are not.
+    pub trained: bool,
+    window: [usize; 2],
+    start: Start,
+    /// Where it stands in the flat buffer of the values, or of the statistics.
     range: Range<usize>,
 }
 
 impl Parameter {
-    /// For each element in PyTorch's layout its place in the flat buffers, where filters are OHWI: channels last, as
-    /// the activations have them.
+    /// Where it stands in the flat buffers of values and gradients, or in that of the statistics if it is not trained.
+    pub fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+
+    /// For each element in PyTorch's layout its place in the flat buffer: channels last, as the activations have them.
     fn places(&self) -> impl Iterator<Item = usize> + use<> {
-        let (channels, area) = match self.shape[..] {
-            [_, channels, height, width] => (channels, height * width),
-            _ => (1, 1),
-        };
-        let start = self.range.start;
+        let ([channels, area], start) = (self.window, self.range.start);
         (0..self.range.len()).map(move |index| {
-            let (filter, channel, at) = (index / (channels * area), index / area % channels, index % area);
-            start + (filter * area + at) * channels + channel
+            let (output, channel, at) = (index / (channels * area), index / area % channels, index % area);
+            start + (output * area + at) * channels + channel
         })
     }
 }
 
-/// Layers one after the other.
+/// A layer as reports show it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LayerReport {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub kind: &'static str,
+    /// How, where there is a choice.
+    pub algorithm: &'static str,
+    /// Height, width and channels of what comes out.
+    pub output: [usize; 3],
+    /// Its sizes, if it is a convolution or fully connected.
+    pub geometry: Option<Geometry>,
+    /// Multiplications and additions of forward for one image, by the definition.
+    pub operations: usize,
+    /// Those of backward.
+    pub backward_operations: usize,
+    /// Time of the last forward.
+    pub forward: Duration,
+    /// Time of the last backward.
+    pub backward: Duration,
+}
+
+/// Layers, and the buffers that their numbers live in.
+///
+/// A pass allocates nothing: activations and their gradients have their places in one arena, in which those whose time
+/// is over make room for others.
 pub struct Model {
-    layers: Vec<Box<dyn Layer>>,
-    /// Each layer's part of the flat buffers.
-    ranges: Vec<Range<usize>>,
+    layers: Vec<Node>,
+    team: Team,
+    input: Shape,
+    batch: usize,
     parameters: Vec<Parameter>,
     values: Vec<f32>,
     gradients: Vec<f32>,
-    /// What goes into each layer, and at the end what comes out of the last.
-    shapes: Vec<Shape>,
-    batch: usize,
-    /// What each layer put out. // layer; N,H,W,C
-    outputs: Vec<Vec<f32>>,
-    /// Gradients with respect to a layer's output and input; backward swaps them from layer to layer.
-    deltas: [Vec<f32>; 2],
+    statistics: Vec<f32>,
+    arena: Vec<f32>,
+    workspace: Vec<f32>,
+    label_smoothing: f32,
+    seed: u64,
+    /// Training passes so far.
+    passes: u64,
+}
+
+struct Node {
+    wired: Wired,
+    shape: Shape,
+    /// Its part of the values and gradients.
+    values: Range<usize>,
+    statistics: Range<usize>,
+    /// Places in the arena for a whole batch; empty where there is nothing to keep.
+    output: Range<usize>,
+    output_gradient: Range<usize>,
+    /// Whether the gradient of the input, and of the shortcut, is written by a later layer first, so that this layer's
+    /// part must be added; where it is put until then.
+    add_to_input: Option<Range<usize>>,
+    forward: Duration,
+    backward: Duration,
+}
+
+impl Node {
+    fn report(&self) -> LayerReport {
+        let step = &self.wired.step;
+        // Weights and inputs each have a gradient as costly as forward; nobody wants that of the images.
+        let gradients = if self.wired.input == 0 { 1 } else { 2 };
+        LayerReport {
+            name: self.wired.name.clone(),
+            kind: step.kind(),
+            algorithm: step.algorithm(),
+            output: [self.shape.height, self.shape.width, self.shape.channels],
+            geometry: step.geometry(),
+            operations: step.operations(),
+            backward_operations: gradients * step.operations(),
+            forward: self.forward,
+            backward: self.backward,
+        }
+    }
+}
+
+/// A part of a place for a whole batch.
+fn part(place: &Range<usize>, images: usize, shape: Shape) -> Range<usize> {
+    place.start..place.start + if place.is_empty() { 0 } else { images * shape.len() }
 }
 
 impl Model {
+    /// With room for `batch` images at once, on `threads` threads; the parameters are all zero.
+    pub fn new(network: &Network, batch: usize, threads: usize) -> Result<Self, NetworkError> {
+        let wired = network.wire(batch)?;
+        let [height, width, channels] = network.input;
+        let input = Shape::new(height, width, channels);
+        let mut nodes: Vec<Node> = wired
+            .into_iter()
+            .map(|wired| Node {
+                shape: wired.step.output(),
+                wired,
+                values: 0..0,
+                statistics: 0..0,
+                output: 0..0,
+                output_gradient: 0..0,
+                add_to_input: None,
+                forward: Duration::ZERO,
+                backward: Duration::ZERO,
+            })
+            .collect();
+        let (parameters, values, statistics) = lay_out(&mut nodes);
+        let arena = place(&mut nodes, batch);
+        let workspace = nodes.iter().map(|node| node.wired.step.workspace(batch, threads)).max().unwrap_or(0);
+        Ok(Self {
+            layers: nodes,
+            team: Team::new(threads),
+            input,
+            batch,
+            parameters,
+            values: vec![0.0; values],
+            gradients: vec![0.0; values],
+            statistics: vec![0.0; statistics],
+            arena: vec![0.0; arena],
+            workspace: vec![0.0; workspace],
+            label_smoothing: 0.0,
+            seed: 0,
+            passes: 0,
+        })
+    }
+
     /// The most images it takes at once.
     pub fn batch(&self) -> usize {
         self.batch
+    }
+
+    /// The shape of an image.
+    pub fn input(&self) -> Shape {
+        self.input
+    }
+
+    /// How many classes it tells apart.
+    pub fn classes(&self) -> usize {
+        self.layers.last().map_or(0, |last| last.shape.len())
     }
 
     /// Its tensors, in the order of the layers.
@@ -83,159 +215,337 @@ impl Model {
         &mut self.gradients
     }
 
-    /// Parameters to change and the gradients to change them by.
-    pub fn values_and_gradients(&mut self) -> (&mut [f32], &[f32]) {
-        (&mut self.values, &self.gradients)
+    /// The numbers that are not trained but kept with the weights: batch norm's running statistics.
+    pub fn statistics_mut(&mut self) -> &mut [f32] {
+        &mut self.statistics
     }
 
-    /// Fills all parameters as PyTorch does by default: evenly between plus and minus one over the root of fan-in.
+    /// What an optimizer needs: the threads, the parameters to change and the gradients to change them by.
+    pub fn for_optimizer(&mut self) -> (&mut Team, &mut [f32], &[f32]) {
+        (&mut self.team, &mut self.values, &self.gradients)
+    }
+
+    /// Spreads this much of the right class's probability over all classes.
+    pub fn set_label_smoothing(&mut self, smoothing: f32) {
+        self.label_smoothing = smoothing;
+    }
+
+    /// Fills all parameters as PyTorch does by default. Dropout takes its randomness from the same seed.
     pub fn initialise(&mut self, seed: u64) {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         for parameter in &self.parameters {
-            let bound = 1.0 / (parameter.fan_in as f32).sqrt();
-            for place in parameter.places() {
-                let uniform = (random.next_u32() >> 8) as f32 / (1 << 24) as f32; // [0, 1)
-                self.values[place] = bound * (2.0 * uniform - 1.0);
+            let buffer = if parameter.trained { &mut self.values } else { &mut self.statistics };
+            match parameter.start {
+                Start::Ones => buffer[parameter.range()].fill(1.0),
+                Start::Zeros => buffer[parameter.range()].fill(0.0),
+                Start::Uniform { fan_in } => {
+                    let bound = 1.0 / (fan_in as f32).sqrt();
+                    for place in parameter.places() {
+                        let uniform = (random.next_u32() >> 8) as f32 / (1 << 24) as f32; // [0, 1)
+                        buffer[place] = bound * (2.0 * uniform - 1.0);
+                    }
+                }
             }
         }
     }
 
-    /// A parameter's values in PyTorch's layout.
-    pub fn export(&self, parameter: &Parameter) -> Vec<f32> {
-        parameter.places().map(|place| self.values[place]).collect()
+    /// Decides what dropout drops; ranks that train together need different seeds.
+    pub fn set_dropout_seed(&mut self, seed: u64) {
+        self.seed = seed;
     }
 
-    /// Sets the parameter at this index of [`Model::parameters`] from values in PyTorch's layout.
+    /// A tensor's values in PyTorch's layout.
+    pub fn export(&self, parameter: &Parameter) -> Vec<f32> {
+        let buffer = if parameter.trained { &self.values } else { &self.statistics };
+        parameter.places().map(|place| buffer[place]).collect()
+    }
+
+    /// A tensor's gradient in PyTorch's layout.
+    pub fn export_gradient(&self, parameter: &Parameter) -> Vec<f32> {
+        assert!(parameter.trained, "{} is not trained", parameter.name);
+        parameter.places().map(|place| self.gradients[place]).collect()
+    }
+
+    /// Sets the tensor at this index of [`Model::parameters`] from values in PyTorch's layout.
     pub fn import(&mut self, index: usize, values: &[f32]) {
         let parameter = &self.parameters[index];
         assert_eq!(values.len(), parameter.range.len());
+        let buffer = if parameter.trained { &mut self.values } else { &mut self.statistics };
         for (place, &value) in parameter.places().zip(values) {
-            self.values[place] = value;
+            buffer[place] = value;
         }
     }
 
+    /// The layers, with the times of their last passes.
+    pub fn layers(&self) -> impl Iterator<Item = LayerReport> {
+        self.layers.iter().map(Node::report)
+    }
+
+    /// Runs the images through all layers as in evaluation, and shows what goes into each and what comes out.
+    pub fn watch(&mut self, images: &[f32], count: usize, mut see: impl FnMut(LayerReport, &[f32], &[f32])) {
+        for index in 0..self.layers.len() {
+            self.forward_layer(index, images, count, Phase::Evaluation);
+            let node = &self.layers[index];
+            let value = |source: usize| match source {
+                0 => images,
+                _ => &self.arena[part(&self.layers[source - 1].output, count, self.layers[source - 1].shape)],
+            };
+            see(node.report(), value(node.wired.input), value(index + 1));
+        }
+    }
+
+    /// Bytes of all buffers.
+    pub fn bytes(&self) -> usize {
+        let buffers = [&self.values, &self.gradients, &self.statistics, &self.arena, &self.workspace];
+        buffers.map(|buffer| buffer.len()).iter().sum::<usize>() * size_of::<f32>()
+    }
+
     /// Runs the images through all layers and says how they fared.
-    pub fn forward(&mut self, images: &[f32], labels: &[u8]) -> Score {
+    pub fn forward(&mut self, images: &[f32], labels: &[u8], phase: Phase) -> Score {
         let batch = labels.len();
-        assert_eq!(images.len(), batch * self.shapes[0].len());
+        assert_eq!(images.len(), batch * self.input.len());
         assert!(batch <= self.batch, "a batch of {batch} in a model built for {}", self.batch);
         for index in 0..self.layers.len() {
-            let (before, from) = self.outputs.split_at_mut(index);
-            let input = before.last().map_or(images, |output| &output[..batch * self.shapes[index].len()]);
-            let output = &mut from[0][..batch * self.shapes[index + 1].len()];
-            self.layers[index].forward(&self.values[self.ranges[index].clone()], input, output);
+            self.forward_layer(index, images, batch, phase);
         }
         let mut score = Score::default();
-        for (logits, &label) in self.logits(batch).zip(labels) {
-            let outcome = cross_entropy::forward(logits, label.into());
+        for (logits, &label) in self.logits(batch).chunks_exact(self.classes()).zip(labels) {
+            let outcome = cross_entropy::forward(logits, label.into(), self.label_smoothing);
             score.loss += outcome.loss;
             score.correct += usize::from(outcome.correct);
         }
         score
     }
 
+    /// What came out of the last layer. // N,classes
+    pub fn logits(&self, batch: usize) -> &[f32] {
+        let last = self.layers.last().expect("a network has layers");
+        &self.arena[part(&last.output, batch, last.shape)]
+    }
+
+    fn forward_layer(&mut self, index: usize, images: &[f32], batch: usize, phase: Phase) {
+        let started = Instant::now();
+        let place = |source: usize| match source {
+            0 => 0..0,
+            _ => part(&self.layers[source - 1].output, batch, self.layers[source - 1].shape),
+        };
+        let (input, shortcut) = (self.layers[index].wired.input, self.layers[index].wired.shortcut);
+        let places = [place(input), shortcut.map_or(0..0, place), place(index + 1)];
+        let random = self.random(index);
+        let [from, other, output] = self.arena.get_disjoint_mut(places).expect("places do not overlap");
+        let node = &mut self.layers[index];
+        node.wired.step.forward(Forward {
+            team: &mut self.team,
+            training: phase == Phase::Training,
+            random,
+            parameters: &self.values[node.values.clone()],
+            statistics: &mut self.statistics[node.statistics.clone()],
+            input: if input == 0 { images } else { from },
+            shortcut: if shortcut == Some(0) { images } else { other },
+            output,
+            workspace: &mut self.workspace,
+        });
+        node.forward = started.elapsed();
+    }
+
+    /// Another number for each step and layer.
+    fn random(&self, layer: usize) -> u64 {
+        let mut bits = self.seed ^ self.passes.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ ((layer as u64) << 48);
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits ^ (bits >> 31)
+    }
+
     /// Overwrites the gradients with those of `scale` times the sum of the images' losses. Comes after
-    /// [`Model::forward`] with the same images.
+    /// [`Model::forward`] in training with the same images.
     pub fn backward(&mut self, images: &[f32], labels: &[u8], scale: f32) {
         let batch = labels.len();
-        let [mut delta, mut next] = std::mem::take(&mut self.deltas);
-        let gradients = delta.chunks_exact_mut(self.classes());
-        for ((logits, gradient), &label) in self.logits(batch).zip(gradients).zip(labels) {
-            cross_entropy::backward(logits, label.into(), scale, gradient);
+        let (classes, smoothing) = (self.classes(), self.label_smoothing);
+        let last = self.layers.last().expect("a network has layers");
+        let places = [&last.output, &last.output_gradient].map(|place| part(place, batch, last.shape));
+        let [logits, gradients] = self.arena.get_disjoint_mut(places).expect("places do not overlap");
+        let images_of = logits.chunks_exact(classes).zip(gradients.chunks_exact_mut(classes));
+        for ((logits, gradient), &label) in images_of.zip(labels) {
+            cross_entropy::backward(logits, label.into(), smoothing, scale, gradient);
         }
         for index in (0..self.layers.len()).rev() {
-            let [input_length, output_length] = [index, index + 1].map(|at| batch * self.shapes[at].len());
-            let input = if index == 0 { images } else { &self.outputs[index - 1][..input_length] };
-            let range = self.ranges[index].clone();
-            self.layers[index].backward(Backward {
-                parameters: &self.values[range.clone()],
-                input,
-                output: &self.outputs[index][..output_length],
-                output_gradient: &delta[..output_length],
-                gradients: &mut self.gradients[range],
-                input_gradient: (index > 0).then(|| &mut next[..input_length]),
+            self.backward_layer(index, images, batch);
+        }
+        self.passes += 1;
+    }
+
+    fn backward_layer(&mut self, index: usize, images: &[f32], batch: usize) {
+        let started = Instant::now();
+        let random = self.random(index);
+        let node = &self.layers[index];
+        let (input, shortcut) = (node.wired.input, node.wired.shortcut);
+        let gradient_of = |source: usize| match source {
+            0 => 0..0,
+            _ => part(&self.layers[source - 1].output_gradient, batch, self.layers[source - 1].shape),
+        };
+        let rereads = node.wired.step.rereads();
+        let value_of = |source: usize| part(&self.layers[source - 1].output, batch, self.layers[source - 1].shape);
+        let own = match &node.add_to_input {
+            Some(place) => part(place, batch, self.layers[input - 1].shape),
+            None => gradient_of(input),
+        };
+        let places = [
+            if input > 0 && rereads.input { value_of(input) } else { 0..0 },
+            if rereads.output { value_of(index + 1) } else { 0..0 },
+            gradient_of(index + 1),
+            own.clone(),
+            shortcut.map_or(0..0, gradient_of),
+        ];
+        let add = node.add_to_input.as_ref().map(|_| [gradient_of(input), own]);
+        let [from, output, output_gradient, input_gradient, shortcut_gradient] =
+            self.arena.get_disjoint_mut(places).expect("places do not overlap");
+        let node = &mut self.layers[index];
+        node.wired.step.backward(Backward {
+            team: &mut self.team,
+            random,
+            parameters: &self.values[node.values.clone()],
+            input: if input == 0 { images } else { from },
+            output,
+            output_gradient,
+            gradients: &mut self.gradients[node.values.clone()],
+            input_gradient: (input > 0).then_some(input_gradient),
+            shortcut_gradient: shortcut.filter(|&source| source > 0).map(|_| shortcut_gradient),
+            workspace: &mut self.workspace,
+        });
+        if let Some(places) = add {
+            let [sum, own] = self.arena.get_disjoint_mut(places).expect("places do not overlap");
+            self.team.deal(sum.len(), Units::new(sum, 1), |range, sum| {
+                for (sum, own) in sum.iter_mut().zip(&own[range]) {
+                    *sum += own;
+                }
             });
-            std::mem::swap(&mut delta, &mut next);
         }
-        self.deltas = [delta, next];
+        node.backward = started.elapsed();
     }
 
-    fn classes(&self) -> usize {
-        self.shapes[self.layers.len()].len()
-    }
-
-    fn logits(&self, batch: usize) -> impl Iterator<Item = &[f32]> {
-        self.outputs[self.layers.len() - 1].chunks_exact(self.classes()).take(batch)
-    }
-}
-
-/// Puts a model together, layer by layer.
-pub struct Builder {
-    input: Shape,
-    batch: usize,
-    names: Vec<&'static str>,
-    layers: Vec<Box<dyn Layer>>,
-}
-
-impl Builder {
-    /// For images of this shape, up to `batch` at once.
-    pub fn new(input: Shape, batch: usize) -> Self {
-        Self { input, batch, names: Vec::new(), layers: Vec::new() }
-    }
-
-    /// Adds the layer that `make` makes for what comes out of those before it.
-    pub fn add<L: Layer + 'static>(mut self, name: &'static str, make: impl FnOnce(Shape) -> L) -> Self {
-        let input = self.layers.last().map_or(self.input, |layer| layer.output());
-        self.names.push(name);
-        self.layers.push(Box::new(make(input)));
-        self
-    }
-
-    /// Lays the parameters out, last layer first, and reserves room for a batch.
-    pub fn build(self) -> Model {
-        let mut ranges = vec![0..0; self.layers.len()];
-        let mut parameters = Vec::new();
-        let mut end = 0;
-        for (index, layer) in self.layers.iter().enumerate().rev() {
-            let start = end;
-            for (position, tensor) in layer.tensors().into_iter().enumerate() {
-                let range = end..end + tensor.shape.iter().product::<usize>();
-                end = range.end;
-                let name = format!("{}.{}", self.names[index], tensor.name);
-                // The list is in the order of the layers, so an earlier layer's tensors go before all others.
-                let parameter = Parameter { name, shape: tensor.shape, fan_in: tensor.fan_in, range };
-                parameters.insert(position, parameter);
+    /// The first layer from which something comes out that is not a finite number, or whose weights have it. Runs the
+    /// images through the layers again, so it is for the case that something went wrong.
+    pub fn first_not_finite(&mut self, images: &[f32], labels: &[u8]) -> Option<&str> {
+        let finite = |values: &[f32]| values.iter().all(|value| value.is_finite());
+        for index in 0..self.layers.len() {
+            self.forward_layer(index, images, labels.len(), Phase::Training);
+            let node = &self.layers[index];
+            let output = &self.arena[part(&node.output, labels.len(), node.shape)];
+            if !finite(&self.values[node.values.clone()]) || !finite(output) {
+                return Some(&self.layers[index].wired.name);
             }
-            ranges[index] = start..end;
         }
-        let shapes = std::iter::once(self.input).chain(self.layers.iter().map(|layer| layer.output())).collect();
-        let outputs: Vec<_> = self.layers.iter().map(|layer| vec![0.0; self.batch * layer.output().len()]).collect();
-        let delta = vec![0.0; outputs.iter().map(Vec::len).max().unwrap_or(0)];
-        Model {
-            layers: self.layers,
-            ranges,
-            parameters,
-            values: vec![0.0; end],
-            gradients: vec![0.0; end],
-            shapes,
-            batch: self.batch,
-            outputs,
-            deltas: [delta.clone(), delta],
-        }
+        None
     }
+}
+
+/// Lays the tensors out, last layer first, and lists them in the order of the layers.
+fn lay_out(nodes: &mut [Node]) -> (Vec<Parameter>, usize, usize) {
+    let (mut values, mut statistics) = (0, 0);
+    let mut parameters = Vec::new();
+    for node in nodes.iter_mut().rev() {
+        let name = &node.wired.name;
+        let list = |tensors: Vec<Tensor>, trained: bool, end: &mut usize| -> Vec<Parameter> {
+            let parameter = |tensor: Tensor| {
+                let range = *end..*end + tensor.shape.iter().product::<usize>();
+                *end = range.end;
+                let Tensor { shape, window, start, .. } = tensor;
+                Parameter { name: format!("{name}.{}", tensor.name), shape, trained, window, start, range }
+            };
+            tensors.into_iter().map(parameter).collect()
+        };
+        let starts = (values, statistics);
+        let mut of_layer = list(node.wired.step.tensors(), true, &mut values);
+        of_layer.extend(list(node.wired.step.statistics(), false, &mut statistics));
+        (node.values, node.statistics) = (starts.0..values, starts.1..statistics);
+        parameters.splice(0..0, of_layer);
+    }
+    (parameters, values, statistics)
+}
+
+/// Gives activations and gradients their places in the arena; returns its size. Forward of layer i is moment i, its
+/// backward as far from the end.
+fn place(nodes: &mut [Node], batch: usize) -> usize {
+    let count = nodes.len();
+    let (forward, backward) = (|index: usize| index, |index: usize| 2 * count - 1 - index);
+    let consumers = |nodes: &[Node], index: usize| -> Vec<usize> {
+        let reads = |node: &Node| node.wired.input == index + 1 || node.wired.shortcut == Some(index + 1);
+        (0..count).filter(|&consumer| reads(&nodes[consumer])).collect()
+    };
+    let mut needs = Vec::new();
+    for (index, node) in nodes.iter().enumerate() {
+        let size = batch * node.shape.len();
+        let readers = consumers(nodes, index);
+        let own = if node.wired.step.rereads().output { backward(index) } else { forward(index) };
+        let last_read = readers.iter().map(|&reader| {
+            let again = nodes[reader].wired.input == index + 1 && nodes[reader].wired.step.rereads().input;
+            if again { backward(reader) } else { forward(reader) }
+        });
+        // Nobody but the loss reads the last layer's output, when backward begins.
+        let until = last_read.max().unwrap_or(count).max(own);
+        needs.push(Need { size, from: forward(index), until });
+        // The first to write a gradient is its last reader in forward; the loss writes the last one.
+        let first_write = readers.last().map_or(count, |&reader| backward(reader));
+        needs.push(Need { size, from: first_write, until: backward(index) });
+    }
+    // Of several readers, the first in forward is the last in backward: it adds to what is there.
+    let adding: Vec<usize> = (0..count)
+        .filter_map(|index| {
+            let readers = consumers(nodes, index);
+            (readers.len() > 1).then(|| readers[0])
+        })
+        .collect();
+    for &reader in &adding {
+        let size = batch * nodes[nodes[reader].wired.input - 1].shape.len();
+        needs.push(Need { size, from: backward(reader), until: backward(reader) });
+    }
+    let (places, arena) = plan(&needs);
+    for (node, pair) in nodes.iter_mut().zip(places.chunks_exact(2)) {
+        (node.output, node.output_gradient) = (pair[0].clone(), pair[1].clone());
+    }
+    for (&reader, place) in adding.iter().zip(&places[2 * count..]) {
+        nodes[reader].add_to_input = Some(place.clone());
+    }
+    arena
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layers::{Conv2d, Linear, Tanh};
+    use crate::network::{Kind, Layer, Pair};
 
-    fn small(batch: usize) -> Model {
-        Builder::new(Shape::new(4, 4, 2), batch)
-            .add("conv", |input| Conv2d::new(input, 3, 3, batch))
-            .add("tanh", Tanh::new)
-            .add("fc", |input| Linear::new(input, 4))
-            .build()
+    fn conv(name: &str, filters: usize, padding: usize) -> Layer {
+        let (kernel, stride, padding) = (Pair::Both(3), Pair::Both(1), Pair::Both(padding));
+        Layer::new(name, Kind::Conv { filters, kernel, stride, padding, bias: true })
+    }
+
+    fn small() -> Network {
+        let layers = vec![
+            conv("conv", 3, 0),
+            Layer::new("", Kind::Tanh),
+            Layer::new("fc", Kind::Linear { outputs: 4, bias: true }),
+        ];
+        Network { input: [4, 4, 2], layers }
+    }
+
+    /// Values that two layers read: before a plain residual, and before one whose shortcut has a layer.
+    fn residual() -> Network {
+        let block = |name: &str, filters, shortcut| {
+            let body = vec![conv("conv", filters, 1), Layer::new("", Kind::Tanh)];
+            Layer::new(name, Kind::Residual { body, shortcut })
+        };
+        let layers = vec![
+            conv("stem", 2, 1),
+            block("a", 2, Vec::new()),
+            block("b", 3, vec![conv("short", 3, 1)]),
+            Layer::new("", Kind::Tanh),
+            Layer::new("", Kind::GlobalAveragePool),
+            Layer::new("fc", Kind::Linear { outputs: 4, bias: false }),
+        ];
+        Network { input: [4, 4, 2], layers }
+    }
+
+    fn model(network: &Network, batch: usize) -> Model {
+        Model::new(network, batch, 1).unwrap()
     }
 
     fn images(count: usize) -> Vec<f32> {
@@ -243,28 +553,31 @@ mod tests {
     }
 
     #[test]
-    fn gradients_of_the_whole_model_agree_with_differences() {
-        let (images, labels) = (images(3), [2, 0, 3]);
-        let mut model = small(3);
-        model.initialise(1);
-        model.forward(&images, &labels);
-        model.backward(&images, &labels, 0.5);
-        let gradients = model.gradients_mut().to_vec();
-        for (at, gradient) in gradients.into_iter().enumerate() {
-            let mut loss = |by: f32| {
-                model.values_mut()[at] += by;
-                let loss = model.forward(&images, &labels).loss;
-                model.values_mut()[at] -= by;
-                loss
-            };
-            let difference = 0.5 * (loss(1e-2) - loss(-1e-2)) / 2e-2;
-            assert!((difference - f64::from(gradient)).abs() < 2e-4, "{at}: {gradient} is not {difference}");
+    fn gradients_of_whole_models_agree_with_differences() {
+        for network in [small(), residual()] {
+            let (images, labels) = (images(3), [2, 0, 3]);
+            let mut model = model(&network, 3);
+            model.initialise(1);
+            model.set_label_smoothing(0.1);
+            model.forward(&images, &labels, Phase::Training);
+            model.backward(&images, &labels, 0.5);
+            let gradients = model.gradients_mut().to_vec();
+            for (at, gradient) in gradients.into_iter().enumerate() {
+                let mut loss = |by: f32| {
+                    model.values_mut()[at] += by;
+                    let loss = model.forward(&images, &labels, Phase::Training).loss;
+                    model.values_mut()[at] -= by;
+                    loss
+                };
+                let difference = 0.5 * (loss(1e-2) - loss(-1e-2)) / 2e-2;
+                assert!((difference - f64::from(gradient)).abs() < 2e-4, "{at}: {gradient} is not {difference}");
+            }
         }
     }
 
     #[test]
     fn the_last_layer_comes_first_in_the_buffers_and_last_in_the_list() {
-        let model = small(1);
+        let model = model(&small(), 1);
         let names: Vec<_> = model.parameters().iter().map(|parameter| parameter.name.as_str()).collect();
         assert_eq!(names, ["conv.weight", "conv.bias", "fc.weight", "fc.bias"]);
         let starts: Vec<_> = model.parameters().iter().map(|parameter| parameter.range.start).collect();
@@ -272,25 +585,53 @@ mod tests {
     }
 
     #[test]
-    fn what_is_imported_is_exported_and_filters_are_laid_out_channels_last() {
-        let mut model = small(1);
-        let values: Vec<f32> = (0..54).map(|i| i as f32).collect();
-        model.import(0, &values);
-        assert_eq!(model.export(&model.parameters()[0]), values);
+    fn what_is_imported_is_exported_and_channels_are_last_in_memory() {
+        let mut model = model(&small(), 1);
+        for (index, parameter) in model.parameters().to_vec().iter().enumerate() {
+            let values: Vec<f32> = (0..parameter.range.len()).map(|i| i as f32).collect();
+            model.import(index, &values);
+            assert_eq!(model.export(parameter), values);
+        }
         // The first filter's first pixel: channel 0 is element 0 of OIHW, channel 1 is element 9.
         assert_eq!(model.values_mut()[52..54], [0.0, 9.0]);
+        // The linear layer takes 2x2 pixels of 3 channels: channel 1 of the first pixel is element 4 of CHW.
+        assert_eq!(model.values_mut()[..2], [0.0, 4.0]);
     }
 
     #[test]
     fn a_smaller_batch_and_none_at_all_are_fine() {
-        let mut model = small(3);
+        for network in [small(), residual()] {
+            let mut wide = model(&network, 3);
+            wide.initialise(1);
+            let alone = wide.forward(&images(1), &[1], Phase::Training);
+            let mut tight = model(&network, 1);
+            tight.initialise(1);
+            assert_eq!(alone, tight.forward(&images(1), &[1], Phase::Training));
+            wide.backward(&images(1), &[1], 1.0);
+            assert_eq!(wide.forward(&[], &[], Phase::Training), Score::default());
+            wide.backward(&[], &[], 1.0);
+            assert!(wide.gradients_mut().iter().all(|&gradient| gradient == 0.0));
+        }
+    }
+
+    /// VGG-11 would need room for all activations and all their gradients if nothing were shared.
+    #[test]
+    fn activations_whose_time_is_over_make_room() {
+        let model = Model::new(&crate::Architecture::Vgg11.network(), 8, 1).unwrap();
+        let each: usize = model.layers.iter().map(|node| 8 * node.shape.len()).sum();
+        assert!(model.arena.len() < 2 * each * 6 / 10, "{} of {}", model.arena.len(), 2 * each);
+    }
+
+    #[test]
+    fn what_is_not_finite_is_found_where_it_begins() {
+        let mut model = model(&residual(), 2);
         model.initialise(1);
-        let alone = model.forward(&images(1), &[1]);
-        let mut tight = small(1);
-        tight.initialise(1);
-        assert_eq!(alone, tight.forward(&images(1), &[1]));
-        assert_eq!(model.forward(&[], &[]), Score::default());
-        model.backward(&[], &[], 1.0);
-        assert!(model.gradients_mut().iter().all(|&gradient| gradient == 0.0));
+        assert_eq!(model.first_not_finite(&images(2), &[0, 1]), None);
+        let weight = model.parameters().iter().find(|parameter| parameter.name == "b.short.weight").unwrap().range();
+        model.values_mut()[weight.start] = f32::INFINITY;
+        assert_eq!(model.first_not_finite(&images(2), &[0, 1]), Some("b.short"));
+        let mut broken = images(2);
+        broken[5] = f32::NAN;
+        assert_eq!(model.first_not_finite(&broken, &[0, 1]), Some("stem"));
     }
 }

@@ -1,6 +1,16 @@
-//! Matrix products, by the `gemm` crate.
+//! Matrix products: the inner loop of nearly everything.
+//!
+//! As in Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (ACM TOMS 2008): a tile of the
+//! output stays in registers while the product runs along the inner dimension. Its right operand comes from a *panel*,
+//! a few columns of the right matrix laid out one row after the other, which stays in the first-level cache while the
+//! rows of the left matrix go by. Who makes a right operand anyway lays it out in panels at once, and nothing is
+//! copied; otherwise [`pack`] does it.
 
-use gemm::Parallelism;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use super::simd::{Level, PORTABLE_FUSED, multiply_add};
+use crate::team::Parts;
 
 /// A view of a slice as a matrix.
 #[derive(Debug, Clone, Copy)]
@@ -15,8 +25,14 @@ pub struct Matrix<'a> {
 impl<'a> Matrix<'a> {
     /// Row after row.
     pub fn new(data: &'a [f32], rows: usize, columns: usize) -> Self {
-        assert_eq!(data.len(), rows * columns);
-        Self { data, rows, columns, row_stride: columns, column_stride: 1 }
+        Self::strided(data, rows, columns, columns)
+    }
+
+    /// Rows that begin `stride` numbers apart; the slice may be longer.
+    pub fn strided(data: &'a [f32], rows: usize, columns: usize, stride: usize) -> Self {
+        assert!(columns <= stride, "rows overlap");
+        assert!(rows == 0 || (rows - 1) * stride + columns <= data.len(), "a matrix larger than its numbers");
+        Self { data, rows, columns, row_stride: stride, column_stride: 1 }
     }
 
     /// The same numbers with rows and columns exchanged; nothing moves.
@@ -31,45 +47,296 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// `out = left * right`, row after row.
-pub fn multiply(out: &mut [f32], left: Matrix<'_>, right: Matrix<'_>) {
-    product(out, false, left, right);
+/// A view of a slice as a matrix that one can write to. Matrices with other columns of the same rows can exist beside
+/// it, in other threads too.
+#[derive(Debug)]
+pub struct MatrixMut<'a> {
+    start: *mut f32,
+    rows: usize,
+    columns: usize,
+    row_stride: usize,
+    slice: PhantomData<&'a mut [f32]>,
 }
 
-/// `out += left * right`, row after row.
-pub fn multiply_add(out: &mut [f32], left: Matrix<'_>, right: Matrix<'_>) {
-    product(out, true, left, right);
+// SAFETY: it stands for the exclusive borrow of its elements.
+#[allow(unsafe_code)]
+unsafe impl Send for MatrixMut<'_> {}
+// SAFETY: a shared one gives no access but by `ByColumns`, whose parts do not overlap.
+#[allow(unsafe_code)]
+unsafe impl Sync for MatrixMut<'_> {}
+
+impl<'a> MatrixMut<'a> {
+    /// Row after row.
+    pub fn new(data: &'a mut [f32], rows: usize, columns: usize) -> Self {
+        Self::strided(data, rows, columns, columns)
+    }
+
+    /// Rows that begin `stride` numbers apart.
+    pub fn strided(data: &'a mut [f32], rows: usize, columns: usize, stride: usize) -> Self {
+        assert!(columns <= stride, "rows overlap");
+        assert!(rows == 0 || (rows - 1) * stride + columns <= data.len(), "a matrix larger than its numbers");
+        Self { start: data.as_mut_ptr(), rows, columns, row_stride: stride, slice: PhantomData }
+    }
+
+    /// The same for a shorter time.
+    pub fn reborrow(&mut self) -> MatrixMut<'_> {
+        MatrixMut { slice: PhantomData, ..*self }
+    }
+
+    /// Some columns of a row.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub fn part(&mut self, row: usize, column: usize, length: usize) -> &mut [f32] {
+        assert!(row < self.rows && column + length <= self.columns);
+        // SAFETY: within the slice by the assertions here and in `strided`, and this matrix's alone.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(row * self.row_stride + column), length) }
+    }
+}
+
+/// Deals a matrix out by columns.
+pub struct ByColumns<'a> {
+    matrix: MatrixMut<'a>,
+    unit: usize,
+}
+
+impl<'a> ByColumns<'a> {
+    /// `unit` columns a unit; the last may have fewer.
+    pub fn new(matrix: MatrixMut<'a>, unit: usize) -> Self {
+        Self { matrix, unit }
+    }
 }
 
 #[allow(unsafe_code)]
-fn product(out: &mut [f32], add: bool, left: Matrix<'_>, right: Matrix<'_>) {
-    let (rows, inner, columns) = (left.rows, left.columns, right.columns);
-    assert_eq!(inner, right.rows, "inner dimensions of a matrix product");
-    assert_eq!(out.len(), rows * columns);
-    // SAFETY: a Matrix covers its slice exactly whichever way its strides go, `out` is rows x columns by the assertion
-    // above, and an exclusive borrow overlaps with no other.
-    unsafe {
-        gemm::gemm(
-            rows,
-            columns,
-            inner,
-            out.as_mut_ptr(),
-            1,
-            columns as isize,
-            add,
-            left.data.as_ptr(),
-            left.column_stride as isize,
-            left.row_stride as isize,
-            right.data.as_ptr(),
-            right.column_stride as isize,
-            right.row_stride as isize,
-            1.0,
-            1.0,
-            false,
-            false,
-            false,
-            Parallelism::None,
-        );
+impl<'a> Parts for ByColumns<'a> {
+    type Part = MatrixMut<'a>;
+
+    fn check(&self, units: usize, _: usize) {
+        assert_eq!(units, self.matrix.columns.div_ceil(self.unit), "units of columns");
+    }
+
+    unsafe fn part(&self, _: usize, range: Range<usize>) -> MatrixMut<'a> {
+        let [first, end] = [range.start, range.end].map(|unit| (unit * self.unit).min(self.matrix.columns));
+        let MatrixMut { start, rows, row_stride, .. } = self.matrix;
+        MatrixMut { start: start.wrapping_add(first), rows, columns: end - first, row_stride, slice: PhantomData }
+    }
+}
+
+/// The right operand of a product, in panels.
+#[derive(Debug, Clone, Copy)]
+pub struct Panels<'a> {
+    data: &'a [f32], // ceil(columns / panel_width), rows, panel_width
+    rows: usize,
+    columns: usize,
+}
+
+impl<'a> Panels<'a> {
+    /// Panels that lie in a slice already.
+    pub fn new(data: &'a [f32], rows: usize, columns: usize) -> Self {
+        Self { data: &data[..panels_len(rows, columns)], rows, columns }
+    }
+}
+
+/// Columns of a panel on this machine.
+pub fn panel_width() -> usize {
+    match Level::of_this_machine() {
+        Level::Portable => 8,
+        Level::Avx2 => 16,
+        Level::Avx512 => 32,
+    }
+}
+
+/// Numbers in the panels of a matrix.
+pub fn panels_len(rows: usize, columns: usize) -> usize {
+    rows * columns.next_multiple_of(panel_width())
+}
+
+/// Lays a matrix out in panels; what is missing in the last one is zero.
+pub fn pack<'a>(panels: &'a mut [f32], matrix: Matrix<'_>) -> Panels<'a> {
+    pack_some(panels, matrix, 0..matrix.columns.div_ceil(panel_width()));
+    Panels::new(panels, matrix.rows, matrix.columns)
+}
+
+/// Lays out only these panels, at the beginning of `panels`; several threads can share the work.
+pub fn pack_some(panels: &mut [f32], matrix: Matrix<'_>, range: Range<usize>) {
+    let width = panel_width();
+    let first = range.start;
+    for index in range {
+        let panel = &mut panels[(index - first) * matrix.rows * width..][..matrix.rows * width];
+        let columns = width.min(matrix.columns - index * width);
+        let start = index * width * matrix.column_stride;
+        if matrix.column_stride == 1 {
+            for (row, to) in panel.chunks_exact_mut(width).enumerate() {
+                to[..columns].copy_from_slice(&matrix.data[start + row * matrix.row_stride..][..columns]);
+                to[columns..].fill(0.0);
+            }
+        } else {
+            transpose_into(panel, width, &matrix.data[start..], matrix.column_stride, columns, matrix.rows);
+        }
+    }
+}
+
+/// `to[row][column] = from[column][row]` for matrices whose rows begin `to_stride` and `from_stride` apart, block by
+/// block, so that both sides stay in the cache.
+fn transpose_into(to: &mut [f32], to_stride: usize, from: &[f32], from_stride: usize, columns: usize, rows: usize) {
+    const BLOCK: usize = 16;
+    for start in (0..rows).step_by(BLOCK) {
+        let end = rows.min(start + BLOCK);
+        for column in 0..columns {
+            let line = &from[column * from_stride + start..column * from_stride + end];
+            for (row, &value) in (start..end).zip(line) {
+                to[row * to_stride + column] = value;
+            }
+        }
+        for row in start..end {
+            to[row * to_stride + columns..(row + 1) * to_stride].fill(0.0);
+        }
+    }
+}
+
+/// How far apart rows of so many numbers should lie, so that the same column of many rows finds room in the cache: an odd
+/// number of its lines.
+pub fn apart(columns: usize) -> usize {
+    columns.next_multiple_of(32) + 16
+}
+
+/// What happens to the numbers that are in the output already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// The product replaces them.
+    Set,
+    /// It is added to them.
+    Add,
+}
+
+/// Inner dimension of a block: so much of a panel fits in the first-level cache with room to spare.
+const INNER: usize = 128;
+/// Rows of a block: so much of the left matrix stays in the second-level cache.
+const ROWS: usize = 96;
+
+/// `out = left * right` or `out += left * right`.
+///
+/// A transposed `left` is read across its rows; if these lie a power of two apart they fall on the same lines of the
+/// cache, so a large one is better laid out with some room between its rows ([`apart`]).
+#[allow(unsafe_code)]
+pub fn product(out: MatrixMut<'_>, mode: Mode, left: Matrix<'_>, right: Panels<'_>) {
+    assert_eq!(left.columns, right.rows, "inner dimensions of a matrix product");
+    assert_eq!((out.rows, out.columns), (left.rows, right.columns), "size of a matrix product");
+    assert!(left.rows * left.columns == 0 || last_index(left) < left.data.len());
+    match Level::of_this_machine() {
+        // SAFETY: the machine has these instructions.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => blocks(out, mode, left, right, |rows, panel, sums| unsafe { tile_avx512(rows, panel, sums) }),
+        // SAFETY: the machine has these instructions.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => blocks(out, mode, left, right, |rows, panel, sums| unsafe { tile_avx2(rows, panel, sums) }),
+        _ => blocks(out, mode, left, right, tile::<4, 8, PORTABLE_FUSED>),
+    }
+}
+
+fn last_index(matrix: Matrix<'_>) -> usize {
+    (matrix.rows - 1) * matrix.row_stride + (matrix.columns - 1) * matrix.column_stride
+}
+
+fn blocks<const TALL: usize, const WIDE: usize>(
+    mut out: MatrixMut<'_>,
+    mode: Mode,
+    left: Matrix<'_>,
+    right: Panels<'_>,
+    tile: impl Fn(Rows<'_, TALL>, &[f32], &mut [[f32; WIDE]; TALL]),
+) {
+    if left.columns == 0 && mode == Mode::Set {
+        for row in 0..out.rows {
+            out.part(row, 0, out.columns).fill(0.0);
+        }
+    }
+    for inner in (0..left.columns).step_by(INNER) {
+        let depth = INNER.min(left.columns - inner);
+        let mode = if inner == 0 { mode } else { Mode::Add };
+        for top in (0..left.rows).step_by(ROWS) {
+            let rows = ROWS.min(left.rows - top);
+            let block = &left.data[top * left.row_stride + inner * left.column_stride..];
+            for (index, panel) in right.data.chunks_exact(right.rows * WIDE).enumerate() {
+                let panel = &panel[inner * WIDE..(inner + depth) * WIDE];
+                let columns = WIDE.min(right.columns - index * WIDE);
+                for tile_top in (0..rows).step_by(TALL) {
+                    let tall = TALL.min(rows - tile_top);
+                    // Rows beyond the last are the last again; their results are not stored.
+                    let starts = std::array::from_fn(|row| (tile_top + row.min(tall - 1)) * left.row_stride);
+                    let mut sums = [[0.0; WIDE]; TALL];
+                    tile(Rows { data: block, starts, step: left.column_stride }, panel, &mut sums);
+                    for (row, sums) in sums.iter().enumerate().take(tall) {
+                        store(out.part(top + tile_top + row, index * WIDE, columns), mode, sums);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Rows of a left operand.
+#[derive(Clone, Copy)]
+struct Rows<'a, const TALL: usize> {
+    data: &'a [f32],
+    starts: [usize; TALL],
+    /// How far apart the numbers of a row lie.
+    step: usize,
+}
+
+// Tiles that fill the registers: 6 x 16 numbers in 12 of 16, 12 x 32 in 24 of 32. Not inlined: within the loops around
+// it, the compiler no longer sees how to keep a tile in registers.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+#[inline(never)]
+fn tile_avx2(rows: Rows<'_, 6>, panel: &[f32], sums: &mut [[f32; 16]; 6]) {
+    tile::<6, 16, true>(rows, panel, sums);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,avx512f,avx512vl")]
+#[inline(never)]
+fn tile_avx512(rows: Rows<'_, 12>, panel: &[f32], sums: &mut [[f32; 32]; 12]) {
+    tile::<12, 32, true>(rows, panel, sums);
+}
+
+/// The products of some rows with a panel.
+#[inline(always)]
+#[allow(unsafe_code)]
+fn tile<const TALL: usize, const WIDE: usize, const FUSED: bool>(
+    rows: Rows<'_, TALL>,
+    panel: &[f32],
+    sums: &mut [[f32; WIDE]; TALL],
+) {
+    let depth = panel.len() / WIDE;
+    assert!(depth > 0 && rows.starts.iter().all(|start| start + (depth - 1) * rows.step < rows.data.len()));
+    // A copy of its own, so that it stays in registers.
+    let mut tile = [[0.0; WIDE]; TALL];
+    // SAFETY: every row has `depth` numbers, as asserted above.
+    let starts: [*const f32; TALL] = rows.starts.map(|start| unsafe { rows.data.as_ptr().add(start) });
+    let mut at = 0;
+    for right in panel.chunks_exact(WIDE) {
+        let right: &[f32; WIDE] = right.try_into().expect("a row of a panel");
+        for row in 0..TALL {
+            // SAFETY: `at` is at most (depth - 1) * step.
+            let left = unsafe { *starts[row].add(at) };
+            for column in 0..WIDE {
+                tile[row][column] = multiply_add::<FUSED>(left, right[column], tile[row][column]);
+            }
+        }
+        at += rows.step;
+    }
+    *sums = tile;
+}
+
+#[inline(always)]
+fn store<const WIDE: usize>(out: &mut [f32], mode: Mode, sums: &[f32; WIDE]) {
+    if let (Mode::Set, Ok(out)) = (mode, <&mut [f32; WIDE]>::try_from(&mut *out)) {
+        *out = *sums;
+    } else if mode == Mode::Set {
+        out.copy_from_slice(&sums[..out.len()]);
+    } else {
+        for (out, sum) in out.iter_mut().zip(sums) {
+            *out += sum;
+        }
     }
 }
 
@@ -93,19 +360,27 @@ mod tests {
 
     #[test]
     fn products_agree_with_the_definition_in_every_orientation() {
-        for (m, k, n) in [(1, 1, 1), (3, 5, 2), (17, 1, 9), (40, 25, 6), (6, 100, 25), (0, 3, 2), (2, 0, 3)] {
+        let sizes = [(1, 1, 1), (3, 5, 2), (17, 1, 9), (40, 25, 6), (6, 300, 25), (200, 520, 33), (0, 3, 2), (2, 0, 3)];
+        for (m, k, n) in sizes {
             let (left, right) = (integers(m * k), integers(k * n));
             let expected = reference(m, k, n, &left, &right);
-            let mut out = vec![f32::NAN; m * n];
-            multiply(&mut out, Matrix::new(&left, m, k), Matrix::new(&right, k, n));
-            assert_eq!(out, expected);
-
             let (left_t, right_t) = (transpose(&left, m, k), transpose(&right, k, n));
-            multiply(&mut out, Matrix::new(&left_t, k, m).transposed(), Matrix::new(&right_t, n, k).transposed());
-            assert_eq!(out, expected);
-
-            multiply_add(&mut out, Matrix::new(&left, m, k), Matrix::new(&right, k, n));
-            assert!(out.iter().zip(&expected).all(|(out, expected)| *out == 2.0 * expected));
+            let lefts = [Matrix::new(&left, m, k), Matrix::new(&left_t, k, m).transposed()];
+            let rights = [Matrix::new(&right, k, n), Matrix::new(&right_t, n, k).transposed()];
+            let mut panels = vec![f32::NAN; panels_len(k, n)];
+            for left in lefts {
+                for right in rights {
+                    // Rows apart: what is between them stays.
+                    let mut out = vec![7.0; m * (n + 2)];
+                    let packed = pack(&mut panels, right);
+                    product(MatrixMut::strided(&mut out, m, n, n + 2), Mode::Set, left, packed);
+                    product(MatrixMut::strided(&mut out, m, n, n + 2), Mode::Add, left, packed);
+                    for (out, expected) in out.chunks_exact(n + 2).zip(expected.chunks_exact(n)) {
+                        assert!(out.iter().zip(expected).all(|(out, expected)| *out == 2.0 * expected), "{m} {k} {n}");
+                        assert_eq!(out[n..], [7.0; 2]);
+                    }
+                }
+            }
         }
     }
 }

@@ -1,5 +1,9 @@
 //! The inner loops.
 
+pub mod correlate;
 pub mod cross_entropy;
 pub mod matmul;
+pub mod peak;
+pub mod rows;
+pub mod simd;
 pub mod tanh;

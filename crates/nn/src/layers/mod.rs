@@ -1,14 +1,26 @@
 //! The layers, one a file: forward stands directly above backward.
 
+mod add;
 mod average_pool;
+mod batch_norm;
 mod conv2d;
+mod dropout;
 mod linear;
+mod max_pool;
+mod relu;
 mod tanh;
 
+pub use add::Add;
 pub use average_pool::AveragePool;
-pub use conv2d::Conv2d;
+pub use batch_norm::BatchNorm;
+pub use conv2d::{Conv2d, Geometry};
+pub use dropout::Dropout;
 pub use linear::Linear;
+pub use max_pool::MaxPool;
+pub use relu::Relu;
 pub use tanh::Tanh;
+
+use crate::team::Team;
 
 /// The shape of one image's activation. // H,W,C
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,41 +53,125 @@ impl Shape {
 /// One of a layer's tensors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
-    /// `weight` or `bias`.
+    /// PyTorch's name for it, such as `weight` or `running_mean`.
     pub name: &'static str,
     /// The shape in PyTorch's layout: OIHW for a convolution, [out, in] for a linear layer.
     pub shape: Vec<usize>,
-    /// How many inputs one output sums up; decides how large its initial values are.
-    pub fan_in: usize,
+    /// Channels and pixels of what one output sums up: channels come first in PyTorch's layout, last in memory.
+    pub window: [usize; 2],
+    /// What it is before training.
+    pub start: Start,
+}
+
+/// What a tensor is before training.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// Evenly between plus and minus one over the root of the number of inputs that an output sums up.
+    Uniform {
+        /// That number.
+        fan_in: usize,
+    },
+    /// All the same.
+    Ones,
+    /// All the same.
+    Zeros,
+}
+
+/// Which of the numbers of forward a layer's backward reads again; the others' room is used for something else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rereads {
+    /// What forward read.
+    pub input: bool,
+    /// What forward wrote.
+    pub output: bool,
 }
 
 /// A step of the network. The model owns the numbers; a layer knows what to do with them.
 ///
-/// `parameters` and `gradients` are the layer's part of the model's flat buffers: its tensors one after the other.
+/// `parameters`, `gradients` and `statistics` are the layer's part of the model's flat buffers: its tensors one after
+/// the other. A layer's own memory is allocated when it is made; a pass allocates nothing.
 pub trait Layer: Send {
+    /// What it is called in reports.
+    fn kind(&self) -> &'static str;
+
+    /// The algorithm it uses, where there is a choice.
+    fn algorithm(&self) -> &'static str {
+        ""
+    }
+
     /// The shape of what comes out.
     fn output(&self) -> Shape;
 
-    /// The layer's tensors, in the order of its part of the buffers.
+    /// The tensors that are trained, in the order of its part of the buffers.
     fn tensors(&self) -> Vec<Tensor> {
         Vec::new()
     }
 
+    /// The tensors that are not trained but kept with the weights.
+    fn statistics(&self) -> Vec<Tensor> {
+        Vec::new()
+    }
+
+    /// Its sizes, for a layer with weights that is a convolution; a fully connected one has a filter as large as its
+    /// input.
+    fn geometry(&self) -> Option<Geometry> {
+        None
+    }
+
+    /// Multiplications and additions of forward for one image, by the definition, whatever the algorithm saves.
+    fn operations(&self) -> usize {
+        0
+    }
+
+    /// Numbers of temporary room that a pass of so many images takes on so many threads.
+    fn workspace(&self, _batch: usize, _threads: usize) -> usize {
+        0
+    }
+
+    /// What backward reads again.
+    fn rereads(&self) -> Rereads;
+
     /// Computes `output` from `input` for all images that the slices hold.
-    fn forward(&mut self, parameters: &[f32], input: &[f32], output: &mut [f32]);
+    fn forward(&mut self, pass: Forward<'_>);
 
     /// From the gradient of the loss with respect to the output, computes that with respect to the parameters and,
-    /// where somebody wants it, to the input. Comes after `forward` with the same slices.
+    /// where somebody wants it, to the input. Comes after `forward` in training, with the same slices.
     fn backward(&mut self, pass: Backward<'_>);
+}
+
+/// What a layer's forward reads and writes.
+pub struct Forward<'a> {
+    /// The threads to do it on.
+    pub team: &'a mut Team,
+    /// Whether a backward follows. Batch norm and dropout do something else otherwise.
+    pub training: bool,
+    /// Another number in each step and layer, for a layer that needs randomness.
+    pub random: u64,
+    /// The layer's parameters.
+    pub parameters: &'a [f32],
+    /// The layer's statistics.
+    pub statistics: &'a mut [f32],
+    /// What comes in.
+    pub input: &'a [f32],
+    /// What comes in by the shortcut; only [`Add`] has one.
+    pub shortcut: &'a [f32],
+    /// What goes out.
+    pub output: &'a mut [f32],
+    /// Temporary room.
+    pub workspace: &'a mut [f32],
 }
 
 /// What a layer's backward reads and writes.
 pub struct Backward<'a> {
+    /// The threads to do it on.
+    pub team: &'a mut Team,
+    /// The same as in forward.
+    pub random: u64,
     /// The layer's parameters.
     pub parameters: &'a [f32],
-    /// What forward read.
+    /// What forward read; empty unless the layer rereads it.
     pub input: &'a [f32],
-    /// What forward wrote.
+    /// What forward wrote; empty unless the layer rereads it.
     pub output: &'a [f32],
     /// The gradient with respect to the output.
     pub output_gradient: &'a [f32],
@@ -83,78 +179,11 @@ pub struct Backward<'a> {
     pub gradients: &'a mut [f32],
     /// Overwritten with the gradient with respect to the input; the first layer has nobody to pass it to.
     pub input_gradient: Option<&'a mut [f32]>,
-}
-
-/// Adds up the rows of a matrix: the gradient of a bias.
-fn sum_rows(matrix: &[f32], sum: &mut [f32]) {
-    sum.fill(0.0);
-    for row in matrix.chunks_exact(sum.len()) {
-        for (sum, value) in sum.iter_mut().zip(row) {
-            *sum += value;
-        }
-    }
+    /// Overwritten with the gradient with respect to the shortcut.
+    pub shortcut_gradient: Option<&'a mut [f32]>,
+    /// Temporary room.
+    pub workspace: &'a mut [f32],
 }
 
 #[cfg(test)]
-mod check {
-    //! Backward against differences of forward.
-
-    use super::*;
-
-    /// Numbers between -1 and 1 without a pattern.
-    pub fn noise(length: usize, seed: u32) -> Vec<f32> {
-        let mut state = seed.wrapping_mul(2_654_435_761).max(1);
-        std::iter::repeat_with(|| {
-            state ^= state << 13;
-            state ^= state >> 17;
-            state ^= state << 5;
-            state as f32 / u32::MAX as f32 * 2.0 - 1.0
-        })
-        .take(length)
-        .collect()
-    }
-
-    /// For the loss `sum(c * output)` with fixed c, compares every gradient with a central difference of width `2h`.
-    pub fn gradients(layer: &mut dyn Layer, input_shape: Shape, batch: usize, h: f32, tolerance: f64) {
-        let parameter_count = layer.tensors().iter().map(|tensor| tensor.shape.iter().product::<usize>()).sum();
-        let parameters = noise(parameter_count, 1);
-        let input = noise(batch * input_shape.len(), 2);
-        let direction = noise(batch * layer.output().len(), 3);
-
-        let mut output = vec![0.0; direction.len()];
-        layer.forward(&parameters, &input, &mut output);
-        let mut gradients = vec![f32::NAN; parameters.len()];
-        let mut input_gradient = vec![f32::NAN; input.len()];
-        layer.backward(Backward {
-            parameters: &parameters,
-            input: &input,
-            output: &output,
-            output_gradient: &direction,
-            gradients: &mut gradients,
-            input_gradient: Some(&mut input_gradient),
-        });
-
-        let mut loss = |parameters: &[f32], input: &[f32]| -> f64 {
-            let mut output = vec![0.0; direction.len()];
-            layer.forward(parameters, input, &mut output);
-            output.iter().zip(&direction).map(|(&y, &c)| f64::from(y) * f64::from(c)).sum()
-        };
-        let compare = |what: &str, at: usize, gradient: f32, difference: f64| {
-            let error = (difference - f64::from(gradient)).abs();
-            assert!(error <= tolerance * difference.abs().max(1.0), "{what} {at}: {gradient} is not {difference}");
-        };
-        let shifted = |values: &[f32], at: usize, by: f32| {
-            let mut values = values.to_vec();
-            values[at] += by;
-            values
-        };
-        for (at, &gradient) in gradients.iter().enumerate() {
-            let mut side = |by| loss(&shifted(&parameters, at, by), &input);
-            compare("parameter", at, gradient, (side(h) - side(-h)) / (2.0 * f64::from(h)));
-        }
-        for (at, &gradient) in input_gradient.iter().enumerate() {
-            let mut side = |by| loss(&parameters, &shifted(&input, at, by));
-            compare("input", at, gradient, (side(h) - side(-h)) / (2.0 * f64::from(h)));
-        }
-    }
-}
+mod check;

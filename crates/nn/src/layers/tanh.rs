@@ -1,7 +1,9 @@
 //! The hyperbolic tangent, element by element.
 
-use super::{Backward, Layer, Shape};
+use super::{Backward, Forward, Layer, Rereads, Shape};
+use crate::kernels::simd::vectorised;
 use crate::kernels::tanh::tanh;
+use crate::team::Units;
 
 /// `output = tanh(input)`.
 #[derive(Debug)]
@@ -17,22 +19,42 @@ impl Tanh {
 }
 
 impl Layer for Tanh {
+    fn kind(&self) -> &'static str {
+        "tanh"
+    }
+
     fn output(&self) -> Shape {
         self.shape
     }
 
-    fn forward(&mut self, _: &[f32], input: &[f32], output: &mut [f32]) {
-        for (output, &input) in output.iter_mut().zip(input) {
-            *output = tanh(input);
-        }
+    fn rereads(&self) -> Rereads {
+        Rereads { input: false, output: true }
+    }
+
+    fn forward(&mut self, pass: Forward<'_>) {
+        pass.team.deal(pass.output.len(), Units::new(pass.output, 1), |range, output| {
+            tangents(output, &pass.input[range]);
+        });
     }
 
     // tanh' = 1 - tanh^2
     fn backward(&mut self, pass: Backward<'_>) {
         let Some(input_gradient) = pass.input_gradient else { return };
-        for ((gradient, &output_gradient), &output) in
-            input_gradient.iter_mut().zip(pass.output_gradient).zip(pass.output)
-        {
+        pass.team.deal(input_gradient.len(), Units::new(input_gradient, 1), |range, gradient| {
+            slopes(gradient, &pass.output_gradient[range.clone()], &pass.output[range]);
+        });
+    }
+}
+
+vectorised! {
+    fn tangents(output: &mut [f32], input: &[f32]) {
+        for (output, &input) in output.iter_mut().zip(input) {
+            *output = tanh::<FUSED>(input);
+        }
+    }
+
+    fn slopes(gradient: &mut [f32], output_gradient: &[f32], output: &[f32]) {
+        for ((gradient, &output_gradient), &output) in gradient.iter_mut().zip(output_gradient).zip(output) {
             *gradient = output_gradient * (1.0 - output * output);
         }
     }

@@ -1,64 +1,44 @@
-//! Stochastic gradient descent, with PyTorch's meaning of its numbers.
+//! Stochastic gradient descent with momentum, Nesterov's too, and weight decay.
+//!
+//! `g = gradient + weight_decay * x`, `v = momentum * v + g`, then `x = x - lr * v`; Nesterov: `x = x - lr * (g +
+//! momentum * v)`. v begins as the first g.
 
-/// Stochastic gradient descent with momentum and weight decay.
-///
-/// `v = momentum * v + gradient + weight_decay * x`, then `x = x - lr * v`; v begins as the first gradient.
-#[derive(Debug)]
-pub struct Sgd {
-    lr: f32,
-    momentum: f32,
-    weight_decay: f32,
-    velocity: Vec<f32>,
+use crate::kernels::simd::vectorised;
+use crate::team::{Team, Units};
+
+#[derive(Clone, Copy)]
+pub(super) struct Numbers {
+    pub lr: f32,
+    pub momentum: f32,
+    pub nesterov: bool,
+    pub weight_decay: f32,
 }
 
-impl Sgd {
-    /// For this many parameters.
-    pub fn new(parameters: usize, lr: f32, momentum: f32, weight_decay: f32) -> Self {
-        let velocity = vec![0.0; if momentum == 0.0 { 0 } else { parameters }];
-        Self { lr, momentum, weight_decay, velocity }
-    }
-
-    /// Takes one step.
-    pub fn step(&mut self, parameters: &mut [f32], gradients: &[f32]) {
-        let (lr, momentum, weight_decay) = (self.lr, self.momentum, self.weight_decay);
-        if momentum == 0.0 {
-            for (x, gradient) in parameters.iter_mut().zip(gradients) {
-                *x -= lr * (gradient + weight_decay * *x);
-            }
-            return;
-        }
-        for ((x, gradient), v) in parameters.iter_mut().zip(gradients).zip(&mut self.velocity) {
-            *v = momentum * *v + (gradient + weight_decay * *x);
-            *x -= lr * *v;
-        }
+pub(super) fn step(team: &mut Team, values: &mut [f32], gradients: &[f32], velocity: &mut [f32], numbers: Numbers) {
+    if numbers.momentum == 0.0 {
+        team.deal(values.len(), Units::new(values, 1), |range, values| {
+            without_momentum(values, &gradients[range], numbers);
+        });
+    } else {
+        team.deal(values.len(), (Units::new(values, 1), Units::new(velocity, 1)), |range, (values, velocity)| {
+            with_momentum(values, &gradients[range], velocity, numbers);
+        });
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// With constant gradient g the velocity after n steps is g (1 - m^n) / (1 - m).
-    #[test]
-    fn momentum_follows_the_geometric_series() {
-        let (lr, momentum, gradient) = (0.5, 0.5, 2.0);
-        let mut sgd = Sgd::new(1, lr, momentum, 0.0);
-        let mut x = [0.0];
-        let mut expected = 0.0;
-        for n in 1..=10 {
-            sgd.step(&mut x, &[gradient]);
-            expected -= lr * gradient * (1.0 - momentum.powi(n)) / (1.0 - momentum);
-            assert_eq!(x[0], expected);
+vectorised! {
+    fn without_momentum(values: &mut [f32], gradients: &[f32], numbers: Numbers) {
+        for (x, gradient) in values.iter_mut().zip(gradients) {
+            *x -= numbers.lr * (gradient + numbers.weight_decay * *x);
         }
     }
 
-    #[test]
-    fn weight_decay_alone_shrinks_geometrically() {
-        let mut sgd = Sgd::new(1, 0.5, 0.0, 0.5);
-        let mut x = [1.0];
-        for n in 1..=10 {
-            sgd.step(&mut x, &[0.0]);
-            assert_eq!(x[0], 0.75f32.powi(n));
+    fn with_momentum(values: &mut [f32], gradients: &[f32], velocity: &mut [f32], numbers: Numbers) {
+        let Numbers { lr, momentum, nesterov, weight_decay } = numbers;
+        for ((x, gradient), v) in values.iter_mut().zip(gradients).zip(velocity) {
+            let gradient = gradient + weight_decay * *x;
+            *v = momentum * *v + gradient;
+            *x -= lr * if nesterov { gradient + momentum * *v } else { *v };
         }
     }
 }

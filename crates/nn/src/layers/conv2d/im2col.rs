@@ -1,0 +1,215 @@
+//! Convolution as a matrix product: each window becomes a row of a matrix ("im2col", Chellapilla et al. 2006), and the
+//! rows times the filters are the outputs. Backward takes the same road in the other direction.
+//!
+//! The matrix is never there as a whole: a block of rows is made, used while it is in the cache, and forgotten.
+
+use super::super::{Backward, Forward};
+use super::{Algorithm, Geometry};
+use crate::kernels::matmul::{
+    ByColumns, Matrix, MatrixMut, Mode, Panels, apart, pack_some, panel_width, panels_len, product,
+};
+use crate::kernels::rows::add_to_rows;
+use crate::team::{Shares, Team, Units};
+
+/// Numbers in a block of windows: a good part of the second-level cache.
+const BLOCK: usize = 48 * 1024;
+/// Below this many windows in a batch the filters are what there is much of: they are read where they lie, and it is
+/// the windows that are laid out for the product.
+const FEW: usize = 64;
+
+pub(super) struct Im2col {
+    geometry: Geometry,
+}
+
+impl Im2col {
+    pub fn new(geometry: Geometry) -> Self {
+        Self { geometry }
+    }
+
+    /// Windows that are handled at once.
+    fn block(&self) -> usize {
+        (BLOCK / self.geometry.window()).clamp(6, 252) / 6 * 6
+    }
+
+    /// The window of a position of the batch, as a row.
+    fn gather(&self, input: &[f32], position: usize, row: &mut [f32]) {
+        let Geometry { input: from, kernel, .. } = self.geometry;
+        let line = kernel[1] * from.channels;
+        for (ky, to) in row.chunks_exact_mut(line).enumerate() {
+            match self.line(position, ky) {
+                None => to.fill(0.0),
+                Some(Line { start, before, length }) => {
+                    to[..before].fill(0.0);
+                    to[before..before + length].copy_from_slice(&input[start..start + length]);
+                    to[before + length..].fill(0.0);
+                }
+            }
+        }
+    }
+
+    /// Adds a row of gradients to the window of a position.
+    fn scatter(&self, row: &[f32], position: usize, input_gradient: &mut [f32]) {
+        let line = self.geometry.kernel[1] * self.geometry.input.channels;
+        for (ky, from) in row.chunks_exact(line).enumerate() {
+            let Some(Line { start, before, length }) = self.line(position, ky) else { continue };
+            for (sum, gradient) in input_gradient[start..start + length].iter_mut().zip(&from[before..]) {
+                *sum += gradient;
+            }
+        }
+    }
+
+    /// Where line `ky` of a window lies in the batch; `None` if it is all padding.
+    #[inline(always)]
+    fn line(&self, position: usize, ky: usize) -> Option<Line> {
+        let Geometry { input, output, kernel, stride, padding } = self.geometry;
+        let (image, at) = (position / self.geometry.positions(), position % self.geometry.positions());
+        let (top, left) = (at / output.width * stride[0], at % output.width * stride[1]);
+        let y = (top + ky).checked_sub(padding[0]).filter(|&y| y < input.height)?;
+        let first = left.max(padding[1]);
+        let end = (left + kernel[1]).min(padding[1] + input.width);
+        let pixel = (image * input.height + y) * input.width + first.checked_sub(padding[1])?;
+        let length = end.checked_sub(first)? * input.channels;
+        Some(Line { start: pixel * input.channels, before: (first - left) * input.channels, length })
+    }
+}
+
+struct Line {
+    /// In the batch.
+    start: usize,
+    /// Numbers of padding before it.
+    before: usize,
+    /// Numbers of the batch.
+    length: usize,
+}
+
+/// Lays a matrix out in panels, on all threads.
+fn pack_together<'a>(
+    team: &mut Team,
+    panels: &'a mut [f32],
+    rows: usize,
+    columns: usize,
+    matrix: Matrix<'_>,
+) -> Panels<'a> {
+    team.deal(columns.div_ceil(panel_width()), Units::new(panels, rows * panel_width()), |range, panels| {
+        pack_some(panels, matrix, range);
+    });
+    Panels::new(panels, rows, columns)
+}
+
+impl Algorithm for Im2col {
+    fn name(&self) -> &'static str {
+        "im2col"
+    }
+
+    fn workspace(&self, batch: usize, threads: usize) -> usize {
+        let (window, filters) = (self.geometry.window(), self.geometry.output.channels);
+        let positions = batch * self.geometry.positions();
+        let few = FEW.min(positions);
+        let few = few * window + panels_len(window, few) + few * filters;
+        let panels = panels_len(window, filters).max(panels_len(filters, window));
+        let share = self.block() * (window.next_multiple_of(panel_width()) + apart(filters)) + window;
+        few.max(panels + threads * share)
+    }
+
+    fn forward(&mut self, pass: Forward<'_>, bias: Option<&[f32]>) {
+        let (window, filters) = (self.geometry.window(), self.geometry.output.channels);
+        let positions = pass.output.len() / filters;
+        let weight = Matrix::new(pass.parameters, filters, window);
+        if positions < FEW && positions > 0 {
+            let (windows, rest) = pass.workspace.split_at_mut(positions * window);
+            for (position, row) in windows.chunks_exact_mut(window).enumerate() {
+                self.gather(pass.input, position, row);
+            }
+            let (panels, transposed) = rest.split_at_mut(panels_len(window, positions));
+            let windows = Matrix::new(windows, positions, window).transposed();
+            let windows = pack_together(pass.team, panels, window, positions, windows);
+            let transposed = &mut transposed[..filters * positions]; // O,P
+            pass.team.deal(filters, Units::new(transposed, positions), |range, rows| {
+                let weight = Matrix::new(&pass.parameters[range.start * window..], range.len(), window);
+                product(MatrixMut::new(rows, range.len(), positions), Mode::Set, weight, windows);
+            });
+            for (position, output) in pass.output.chunks_exact_mut(filters).enumerate() {
+                for (output, row) in output.iter_mut().zip(transposed.chunks_exact(positions)) {
+                    *output = row[position];
+                }
+            }
+            if let Some(bias) = bias {
+                add_to_rows(pass.output, bias);
+            }
+            return;
+        }
+        let (panels, shares) = pass.workspace.split_at_mut(panels_len(window, filters));
+        let weight = pack_together(pass.team, panels, window, filters, weight.transposed());
+        let block = self.block();
+        let parts = (Units::new(pass.output, filters), Shares::new(shares, block * window));
+        pass.team.deal(positions, parts, |range, (output, windows)| {
+            for (start, output) in range.step_by(block).zip(output.chunks_mut(block * filters)) {
+                let rows = output.len() / filters;
+                for (at, row) in windows.chunks_exact_mut(window).take(rows).enumerate() {
+                    self.gather(pass.input, start + at, row);
+                }
+                let windows = Matrix::new(windows, rows, window);
+                product(MatrixMut::new(output, rows, filters), Mode::Set, windows, weight);
+                if let Some(bias) = bias {
+                    add_to_rows(output, bias);
+                }
+            }
+        });
+    }
+
+    fn backward(&mut self, pass: Backward<'_>) {
+        let (window, filters, width) = (self.geometry.window(), self.geometry.output.channels, panel_width());
+        let positions = pass.output_gradient.len() / filters;
+        let block = self.block();
+
+        // weight' = output'^T * windows; a thread computes some columns of it, and gathers no others.
+        let share = block * (window.next_multiple_of(width) + apart(filters)) + window;
+        let weight_gradient = MatrixMut::new(pass.gradients, filters, window);
+        let parts = (ByColumns::new(weight_gradient, width), Shares::new(pass.workspace, share));
+        pass.team.deal(window.div_ceil(width), parts, |range, (mut gradient, share)| {
+            let (row, share) = share.split_at_mut(window);
+            let (gradients, panels) = share.split_at_mut(block * apart(filters));
+            let first = range.start * width;
+            let columns = window.min(range.end * width) - first;
+            for start in (0..positions).step_by(block) {
+                let rows = block.min(positions - start);
+                for at in 0..rows {
+                    self.gather(pass.input, start + at, row);
+                    for (panel, chunk) in row[first..first + columns].chunks(width).enumerate() {
+                        let to = &mut panels[(panel * rows + at) * width..][..width];
+                        to[..chunk.len()].copy_from_slice(chunk);
+                        to[chunk.len()..].fill(0.0);
+                    }
+                }
+                let mode = if start == 0 { Mode::Set } else { Mode::Add };
+                let from = pass.output_gradient[start * filters..].chunks_exact(filters);
+                for (to, from) in gradients.chunks_exact_mut(apart(filters)).zip(from).take(rows) {
+                    to[..filters].copy_from_slice(from);
+                }
+                let output_gradient = Matrix::strided(gradients, rows, filters, apart(filters)).transposed();
+                product(gradient.reborrow(), mode, output_gradient, Panels::new(panels, rows, columns));
+            }
+        });
+
+        // windows' = output' * weight; each thread adds them up for its own images.
+        let Some(input_gradient) = pass.input_gradient else { return };
+        let image = self.geometry.input.len();
+        let images = input_gradient.len() / image;
+        let (panels, shares) = pass.workspace.split_at_mut(panels_len(filters, window));
+        let weight = Matrix::new(pass.parameters, filters, window);
+        let weight = pack_together(pass.team, panels, filters, window, weight);
+        let parts = (Units::new(input_gradient, image), Shares::new(shares, block * window));
+        pass.team.deal(images, parts, |range, (input_gradient, windows)| {
+            input_gradient.fill(0.0);
+            let [first, end] = [range.start, range.end].map(|image| image * self.geometry.positions());
+            for start in (first..end).step_by(block) {
+                let rows = block.min(end - start);
+                let output_gradient = Matrix::new(&pass.output_gradient[start * filters..], rows, filters);
+                product(MatrixMut::new(windows, rows, window), Mode::Set, output_gradient, weight);
+                for (at, row) in windows.chunks_exact(window).take(rows).enumerate() {
+                    self.scatter(row, start + at - first, input_gradient);
+                }
+            }
+        });
+    }
+}

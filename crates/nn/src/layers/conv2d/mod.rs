@@ -1,0 +1,243 @@
+//! Two-dimensional convolution, by the algorithm that suits its shape.
+
+mod direct;
+mod im2col;
+mod passes;
+mod transforms;
+mod winograd;
+
+use super::{Backward, Forward, Layer, Rereads, Shape, Start, Tensor};
+use crate::kernels::rows::sum_rows;
+
+/// The sizes of a convolution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Geometry {
+    /// Of an image that comes in.
+    pub input: Shape,
+    /// Of an image that goes out; its channels are the filters.
+    pub output: Shape,
+    /// Height and width of a filter.
+    pub kernel: [usize; 2],
+    /// How far apart windows begin, down and across.
+    pub stride: [usize; 2],
+    /// Zeros on each side, above and below, left and right.
+    pub padding: [usize; 2],
+}
+
+impl Geometry {
+    /// `None` if no window fits in the padded input.
+    pub fn new(
+        input: Shape,
+        filters: usize,
+        kernel: [usize; 2],
+        stride: [usize; 2],
+        padding: [usize; 2],
+    ) -> Option<Self> {
+        let reach = |length: usize, axis: usize| {
+            Some((length + 2 * padding[axis]).checked_sub(kernel[axis])? / stride[axis] + 1)
+        };
+        let output = Shape::new(reach(input.height, 0)?, reach(input.width, 1)?, filters);
+        Some(Self { input, output, kernel, stride, padding })
+    }
+
+    /// Numbers in a window, and in a filter.
+    fn window(&self) -> usize {
+        self.kernel[0] * self.kernel[1] * self.input.channels
+    }
+
+    /// Windows in an image.
+    fn positions(&self) -> usize {
+        self.output.height * self.output.width
+    }
+}
+
+/// How a convolution is computed. Parameters are the filters without the biases. // O,KH,KW,C
+trait Algorithm: Send {
+    fn name(&self) -> &'static str;
+    fn workspace(&self, batch: usize, threads: usize) -> usize;
+    fn forward(&mut self, pass: Forward<'_>, bias: Option<&[f32]>);
+    fn backward(&mut self, pass: Backward<'_>);
+}
+
+/// A convolution; filters lie in memory channels last, as activations do.
+pub struct Conv2d {
+    geometry: Geometry,
+    bias: bool,
+    algorithm: Box<dyn Algorithm>,
+}
+
+impl Conv2d {
+    /// With a bias a filter or without, for up to `batch` images.
+    pub fn new(geometry: Geometry, bias: bool, batch: usize) -> Self {
+        let algorithm: Box<dyn Algorithm> = if winograd::Winograd::suits(&geometry, batch) {
+            Box::new(winograd::Winograd::new(geometry))
+        } else if direct::Direct::suits(&geometry) {
+            Box::new(direct::Direct::new(geometry))
+        } else {
+            Box::new(im2col::Im2col::new(geometry))
+        };
+        Self { geometry, bias, algorithm }
+    }
+
+    fn filters(&self) -> usize {
+        self.geometry.output.channels
+    }
+}
+
+impl Layer for Conv2d {
+    fn kind(&self) -> &'static str {
+        "conv2d"
+    }
+
+    fn algorithm(&self) -> &'static str {
+        self.algorithm.name()
+    }
+
+    fn output(&self) -> Shape {
+        self.geometry.output
+    }
+
+    fn tensors(&self) -> Vec<Tensor> {
+        let Geometry { kernel: [height, width], input, .. } = self.geometry;
+        let start = Start::Uniform { fan_in: self.geometry.window() };
+        let window = [input.channels, height * width];
+        let shape = vec![self.filters(), input.channels, height, width];
+        let weight = Tensor { name: "weight", shape, window, start };
+        let bias = Tensor { name: "bias", shape: vec![self.filters()], window: [1, 1], start };
+        if self.bias { vec![weight, bias] } else { vec![weight] }
+    }
+
+    fn geometry(&self) -> Option<Geometry> {
+        Some(self.geometry)
+    }
+
+    fn operations(&self) -> usize {
+        2 * self.geometry.window() * self.geometry.output.len()
+    }
+
+    fn workspace(&self, batch: usize, threads: usize) -> usize {
+        self.algorithm.workspace(batch, threads)
+    }
+
+    fn rereads(&self) -> Rereads {
+        Rereads { input: true, output: false }
+    }
+
+    fn forward(&mut self, pass: Forward<'_>) {
+        let (weight, bias) = pass.parameters.split_at(self.filters() * self.geometry.window());
+        self.algorithm.forward(Forward { parameters: weight, ..pass }, self.bias.then_some(bias));
+    }
+
+    fn backward(&mut self, pass: Backward<'_>) {
+        let filters = self.filters() * self.geometry.window();
+        let (weight_gradient, bias_gradient) = pass.gradients.split_at_mut(filters);
+        if self.bias {
+            sum_rows(pass.output_gradient, bias_gradient);
+        }
+        if pass.output_gradient.is_empty() {
+            return weight_gradient.fill(0.0);
+        }
+        let parameters = &pass.parameters[..filters];
+        self.algorithm.backward(Backward { parameters, gradients: weight_gradient, ..pass });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check;
+    use super::*;
+
+    /// The definition, loop by loop.
+    fn reference(parameters: &[f32], input: &[f32], geometry: Geometry) -> Vec<f32> {
+        let Geometry { input: from, output: to, kernel, stride, padding } = geometry;
+        let mut output = Vec::new();
+        for image in input.chunks_exact(from.len()) {
+            for at in 0..to.len() {
+                let (y, x, filter) = (at / to.channels / to.width, at / to.channels % to.width, at % to.channels);
+                let mut sum = f64::from(parameters[to.channels * geometry.window() + filter]);
+                for index in 0..geometry.window() {
+                    let (ky, kx) = (index / from.channels / kernel[1], index / from.channels % kernel[1]);
+                    let (y, x) = (y * stride[0] + ky, x * stride[1] + kx);
+                    let inside = |at: usize, padding: usize, length: usize| (padding..padding + length).contains(&at);
+                    if inside(y, padding[0], from.height) && inside(x, padding[1], from.width) {
+                        let pixel = (y - padding[0]) * from.width + x - padding[1];
+                        let value = image[pixel * from.channels + index % from.channels];
+                        sum += f64::from(parameters[filter * geometry.window() + index]) * f64::from(value);
+                    }
+                }
+                output.push(sum as f32);
+            }
+        }
+        output
+    }
+
+    /// Height, width, channels, filters, kernel, stride, padding, batch.
+    type Case = (usize, usize, usize, usize, [usize; 2], [usize; 2], [usize; 2], usize);
+
+    fn geometry(case: Case) -> Geometry {
+        let (height, width, channels, filters, kernel, stride, padding, _) = case;
+        Geometry::new(Shape::new(height, width, channels), filters, kernel, stride, padding).unwrap()
+    }
+
+    #[test]
+    fn forward_agrees_with_the_definition() {
+        let cases: [Case; 10] = [
+            (5, 5, 1, 1, [5, 5], [1, 1], [0, 0], 1),
+            (7, 9, 3, 4, [3, 3], [1, 1], [0, 0], 2),
+            (6, 5, 2, 7, [1, 1], [1, 1], [0, 0], 3),
+            (12, 12, 6, 16, [5, 5], [1, 1], [0, 0], 2),
+            (9, 8, 5, 20, [3, 3], [2, 2], [1, 1], 2),
+            (8, 8, 16, 17, [1, 1], [2, 2], [0, 0], 3),
+            (6, 7, 3, 5, [3, 2], [1, 3], [2, 1], 2),
+            (8, 8, 32, 48, [3, 3], [1, 1], [1, 1], 3),
+            (5, 7, 19, 33, [3, 3], [1, 1], [1, 1], 5),
+            (2, 2, 40, 24, [3, 3], [1, 1], [1, 1], 64),
+        ];
+        for case in cases {
+            let geometry = geometry(case);
+            let batch = case.7;
+            for threads in 1..=3 {
+                let mut layer = Conv2d::new(geometry, true, batch);
+                let mut bench = check::Bench::new(&mut layer, geometry.input, batch, threads);
+                let output = bench.forward(batch, true);
+                let expected = reference(&bench.parameters, &bench.input, geometry);
+                let scale = expected.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+                for (at, (fast, plain)) in output.iter().zip(expected).enumerate() {
+                    assert!(
+                        (fast - plain).abs() < 2e-5 * scale,
+                        "{case:?}, {threads} threads, {at}: {fast} is not {plain}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn gradients_agree_with_differences() {
+        let cases: [Case; 8] = [
+            (4, 5, 2, 3, [3, 3], [1, 1], [0, 0], 2),
+            (3, 3, 1, 2, [1, 1], [1, 1], [0, 0], 2),
+            (5, 5, 2, 2, [5, 5], [1, 1], [0, 0], 2),
+            (5, 4, 2, 3, [3, 3], [2, 2], [1, 1], 2),
+            (4, 4, 3, 2, [1, 1], [2, 2], [0, 0], 3),
+            (4, 5, 2, 2, [3, 2], [1, 3], [2, 1], 2),
+            (5, 6, 16, 16, [3, 3], [1, 1], [1, 1], 1),
+            (2, 2, 16, 17, [3, 3], [1, 1], [1, 1], 3),
+        ];
+        for case in cases {
+            let geometry = geometry(case);
+            // Room for more images than there are: a part of a batch must work too.
+            for bias in [true, false] {
+                let mut layer = Conv2d::new(geometry, bias, case.7 + 2);
+                check::gradients(&mut layer, geometry.input, case.7, 0.5, 1e-4);
+            }
+        }
+    }
+
+    #[test]
+    fn a_filter_larger_than_the_padded_input_is_none() {
+        let geometry = |padding| Geometry::new(Shape::new(3, 3, 1), 1, [5, 5], [1, 1], [padding; 2]);
+        assert_eq!(geometry(0), None);
+        assert_eq!(geometry(1).unwrap().output, Shape::new(1, 1, 1));
+    }
+}

@@ -1,0 +1,325 @@
+//! The threads of one worker: as many as it was given, and no more.
+//!
+//! Work is dealt out evenly and in a fixed way: thread t of n takes the t-th n-th of the units. So a given number of
+//! threads does the same sums in the same order every time.
+
+use std::cell::UnsafeCell;
+use std::hint;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle, Thread};
+
+/// How often a thread looks for work, or for the end of the others' work, before it sleeps or gives way: some tens of
+/// microseconds, as long as the pauses within a step are.
+const PATIENCE: usize = 20_000;
+
+/// Threads that work together on one layer after the other.
+pub struct Team {
+    shared: Arc<Shared>,
+    others: Vec<JoinHandle<()>>,
+}
+
+type Task<'a> = dyn Fn(usize) + Sync + 'a;
+
+struct Shared {
+    /// What to do; set while `running` is 0, read while it is not.
+    task: UnsafeCell<Option<*const Task<'static>>>,
+    /// Counts the tasks: a thread that has seen n waits for n + 1.
+    round: AtomicUsize,
+    /// Threads that still work on the present task.
+    running: AtomicUsize,
+    panicked: AtomicBool,
+    closing: AtomicBool,
+}
+
+// SAFETY: `task` is written by `Team::run` alone, while no thread works, and read by the threads between the release of
+// `round` and their decrement of `running`; these two order all accesses. What it points to is Sync.
+#[allow(unsafe_code)]
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+#[allow(unsafe_code)]
+unsafe impl Sync for Shared {}
+
+impl Team {
+    /// The caller and `threads - 1` others.
+    pub fn new(threads: usize) -> Self {
+        assert!(threads > 0, "a team without threads");
+        let shared = Arc::new(Shared {
+            task: UnsafeCell::new(None),
+            round: AtomicUsize::new(0),
+            running: AtomicUsize::new(0),
+            panicked: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+        });
+        let others = (1..threads)
+            .map(|index| {
+                let shared = shared.clone();
+                let builder = thread::Builder::new().name(format!("compute {index}"));
+                builder.spawn(move || shared.serve(index)).expect("a thread can be started")
+            })
+            .collect();
+        Self { shared, others }
+    }
+
+    /// How many threads it has.
+    pub fn threads(&self) -> usize {
+        self.others.len() + 1
+    }
+
+    /// Calls `task` once on each thread, with the thread's index, and returns when all have returned. Takes `&mut self`
+    /// so that no two tasks run at once.
+    #[allow(unsafe_code)]
+    fn run(&mut self, task: &Task<'_>) {
+        if self.others.is_empty() {
+            return task(0);
+        }
+        // SAFETY: the lifetime is only forgotten, not exceeded: this function does not return, nor unwind, before all
+        // threads are through with the task.
+        let task_pointer: *const Task<'static> =
+            unsafe { std::mem::transmute::<&Task<'_>, &'static Task<'static>>(task) };
+        // SAFETY: no thread works now, see `Shared`.
+        unsafe { *self.shared.task.get() = Some(task_pointer) };
+        self.shared.running.store(self.others.len(), Ordering::Relaxed);
+        self.shared.round.fetch_add(1, Ordering::Release);
+        self.others.iter().map(JoinHandle::thread).for_each(Thread::unpark);
+        let mine = catch_unwind(AssertUnwindSafe(|| task(0)));
+        let mut looks = 0;
+        while self.shared.running.load(Ordering::Acquire) > 0 {
+            looks += 1;
+            if looks < PATIENCE { hint::spin_loop() } else { thread::yield_now() }
+        }
+        if let Err(panic) = mine {
+            std::panic::resume_unwind(panic);
+        }
+        assert!(!self.shared.panicked.load(Ordering::Relaxed), "a compute thread panicked");
+    }
+
+    /// Deals `units` units of work out evenly. Each thread gets its range of them, and with it its own part of `parts`:
+    /// what it may write to.
+    #[allow(unsafe_code)]
+    pub fn deal<P: Parts>(&mut self, units: usize, parts: P, work: impl Fn(Range<usize>, P::Part) + Sync) {
+        let threads = self.threads();
+        parts.check(units, threads);
+        self.run(&|thread| {
+            let range = units * thread / threads..units * (thread + 1) / threads;
+            // SAFETY: `check` has passed, each index comes once, and the ranges are disjoint.
+            let part = unsafe { parts.part(thread, range.clone()) };
+            if !range.is_empty() {
+                work(range, part);
+            }
+        });
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        self.shared.closing.store(true, Ordering::Relaxed);
+        self.shared.round.fetch_add(1, Ordering::Release);
+        for other in self.others.drain(..) {
+            other.thread().unpark();
+            // It can only have panicked in a task, which `run` has told.
+            let _ = other.join();
+        }
+    }
+}
+
+impl Shared {
+    #[allow(unsafe_code)]
+    fn serve(&self, index: usize) {
+        let mut seen = 0;
+        loop {
+            let mut looks = 0;
+            while self.round.load(Ordering::Acquire) == seen {
+                looks += 1;
+                if looks < PATIENCE { hint::spin_loop() } else { thread::park() }
+            }
+            seen += 1;
+            if self.closing.load(Ordering::Relaxed) {
+                return;
+            }
+            // SAFETY: between `round` and `running`, see `Shared`; `Team::run` keeps the task alive so long.
+            let task = unsafe { &*(*self.task.get()).expect("a round has a task") };
+            if catch_unwind(AssertUnwindSafe(|| task(index))).is_err() {
+                self.panicked.store(true, Ordering::Relaxed);
+            }
+            self.running.fetch_sub(1, Ordering::Release);
+        }
+    }
+}
+
+/// Something that can be dealt out to threads, each getting a part that is its own.
+#[allow(unsafe_code)]
+pub trait Parts: Sync {
+    /// What one thread gets.
+    type Part;
+
+    /// Panics if there is not enough for so many units and threads.
+    fn check(&self, units: usize, threads: usize);
+
+    /// The part of a thread.
+    ///
+    /// # Safety
+    /// `check` has passed; each thread's part is taken once, with ranges that do not overlap.
+    unsafe fn part(&self, thread: usize, range: Range<usize>) -> Self::Part;
+}
+
+/// A slice of equal units, one after the other: a thread gets those of its range.
+pub struct Units<'a, T> {
+    start: *mut T,
+    length: usize,
+    unit: usize,
+    slice: PhantomData<&'a mut [T]>,
+}
+
+impl<'a, T> Units<'a, T> {
+    /// Units of `unit` elements.
+    pub fn new(slice: &'a mut [T], unit: usize) -> Self {
+        Self { start: slice.as_mut_ptr(), length: slice.len(), unit, slice: PhantomData }
+    }
+}
+
+// SAFETY: it stands for the exclusive borrow of a slice, and hands out parts of it that do not overlap.
+#[allow(unsafe_code)]
+unsafe impl<T: Send> Sync for Units<'_, T> {}
+
+#[allow(unsafe_code)]
+impl<'a, T: Send> Parts for Units<'a, T> {
+    type Part = &'a mut [T];
+
+    fn check(&self, units: usize, _: usize) {
+        assert!(units * self.unit <= self.length, "{units} units of {} in {}", self.unit, self.length);
+    }
+
+    unsafe fn part(&self, _: usize, range: Range<usize>) -> Self::Part {
+        // SAFETY: `check` has seen that the slice is long enough; nobody else gets this range.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start * self.unit), range.len() * self.unit) }
+    }
+}
+
+/// A slice of which each thread gets an equal share, whatever its units are.
+pub struct Shares<'a, T>(Units<'a, T>);
+
+impl<'a, T> Shares<'a, T> {
+    /// Shares of `share` elements.
+    pub fn new(slice: &'a mut [T], share: usize) -> Self {
+        Self(Units::new(slice, share))
+    }
+}
+
+#[allow(unsafe_code)]
+impl<'a, T: Send> Parts for Shares<'a, T> {
+    type Part = &'a mut [T];
+
+    fn check(&self, _: usize, threads: usize) {
+        self.0.check(threads, threads);
+    }
+
+    unsafe fn part(&self, thread: usize, _: Range<usize>) -> Self::Part {
+        // SAFETY: each thread's share is taken once.
+        unsafe { self.0.part(thread, thread..thread + 1) }
+    }
+}
+
+/// Nothing to write to.
+#[allow(unsafe_code)]
+impl Parts for () {
+    type Part = ();
+
+    fn check(&self, _: usize, _: usize) {}
+
+    unsafe fn part(&self, _: usize, _: Range<usize>) {}
+}
+
+/// Something that may not be there.
+#[allow(unsafe_code)]
+impl<P: Parts> Parts for Option<P> {
+    type Part = Option<P::Part>;
+
+    fn check(&self, units: usize, threads: usize) {
+        self.iter().for_each(|parts| parts.check(units, threads));
+    }
+
+    unsafe fn part(&self, thread: usize, range: Range<usize>) -> Self::Part {
+        // SAFETY: the caller's promise.
+        self.as_ref().map(|parts| unsafe { parts.part(thread, range) })
+    }
+}
+
+macro_rules! tuples {
+    ($(($($part:ident)+))+) => {$(
+        /// Each thread gets its part of each.
+        #[allow(unsafe_code, non_snake_case)]
+        impl<$($part: Parts),+> Parts for ($($part,)+) {
+            type Part = ($($part::Part,)+);
+
+            fn check(&self, units: usize, threads: usize) {
+                let ($($part,)+) = self;
+                $($part.check(units, threads);)+
+            }
+
+            unsafe fn part(&self, thread: usize, range: Range<usize>) -> Self::Part {
+                let ($($part,)+) = self;
+                // SAFETY: the caller's promise holds for each of them.
+                unsafe { ($($part.part(thread, range.clone()),)+) }
+            }
+        }
+    )+};
+}
+tuples! { (A B) (A B C) (A B C D) }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_unit_is_done_once_whatever_the_number_of_threads() {
+        for threads in 1..=5 {
+            let mut team = Team::new(threads);
+            for units in [0, 1, 2, 7, 100] {
+                let mut counts = vec![0; units * 3];
+                let mut shares = vec![0; threads * 2];
+                team.deal(
+                    units,
+                    (Units::new(&mut counts, 3), Shares::new(&mut shares, 2)),
+                    |range, (counts, share)| {
+                        assert_eq!(counts.len(), range.len() * 3);
+                        for (at, count) in counts.iter_mut().enumerate() {
+                            *count += range.start * 3 + at + 1;
+                        }
+                        share[1] += range.len();
+                    },
+                );
+                assert_eq!(counts, (1..=units * 3).collect::<Vec<_>>());
+                assert_eq!(shares.iter().sum::<usize>(), units);
+            }
+        }
+    }
+
+    #[test]
+    fn a_thousand_rounds_with_pauses_lose_nothing() {
+        let mut team = Team::new(3);
+        let mut sums = vec![0; 3];
+        for round in 0..1000 {
+            team.deal(3, Units::new(&mut sums, 1), |_, sums| sums[0] += 1);
+            if round % 100 == 0 {
+                thread::sleep(std::time::Duration::from_millis(2));
+            }
+        }
+        assert_eq!(sums, [1000; 3]);
+    }
+
+    #[test]
+    #[should_panic(expected = "a compute thread panicked")]
+    fn a_panic_on_a_thread_reaches_the_caller() {
+        Team::new(2).deal(2, (), |range, ()| assert_eq!(range.start, 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "3 units of 2 in 5")]
+    fn too_short_a_slice_is_refused() {
+        Team::new(2).deal(3, Units::new(&mut [0; 5], 2), |_, _| ());
+    }
+}
