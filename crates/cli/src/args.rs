@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::eyeriss::EyerissCommand;
 use crate::settings::Settings;
 
 /// Data-parallel training on CPUs: run every way of synchronising workers on the same job, and see what each costs.
@@ -35,6 +36,9 @@ pub enum Command {
     /// It runs the real algorithm on threads: who sends what to whom in each round, what everyone then holds, and the
     /// steps and bytes that it took.
     Explain(ExplainArgs),
+    /// The Eyeriss accelerator: its dataflow step by step, and what networks take on it.
+    #[command(subcommand)]
+    Eyeriss(EyerissCommand),
     /// One worker process; started by `compare` and `train`.
     #[command(hide = true)]
     Worker,
@@ -62,6 +66,24 @@ pub struct RunArgs {
 pub enum BenchCommand {
     /// Time all-reduces: size, time, algbw, busbw, #wrong, as nccl-tests shows them.
     Collectives(CollectivesArgs),
+    /// Time a training step, layer by layer, beside what this machine could do.
+    Kernels(KernelsArgs),
+}
+
+#[derive(Args)]
+pub struct KernelsArgs {
+    /// The network, by name or as a file.toml
+    #[arg(long, default_value = "vgg11")]
+    pub model: String,
+    /// Images a step
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub batch: usize,
+    /// Threads to compute on
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub threads: usize,
+    /// Print it as JSON on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args)]
@@ -102,7 +124,7 @@ pub enum DataCommand {
 
 #[derive(Args)]
 pub struct GetArgs {
-    /// mnist
+    /// mnist, fashion-mnist or cifar10
     pub dataset: String,
     /// Take the files from this web folder or folder instead of the mirrors.
     #[arg(long, value_name = "URL|DIR")]

@@ -5,44 +5,98 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
-use ringstep_data::fetch::{self, MNIST, Origin, SOURCES, Source};
-use ringstep_data::{DataError, Dataset, mnist};
+use ringstep_data::fetch::{self, Origin, Source};
+use ringstep_data::mnist::{self, MNIST};
+use ringstep_data::synthetic::{self, Recipe};
+use ringstep_data::{DataError, Dataset, SOURCES, Shape};
 
 use crate::args::GetArgs;
 use crate::names::lookup;
 use crate::settings::Settings;
 use crate::show;
 
-/// The data set of this name.
-pub fn named(name: &str) -> Result<&'static Source> {
-    lookup("dataset", name, &SOURCES, |source| source.name)
+/// What to train on, by name.
+#[derive(Clone, Copy)]
+pub enum Choice {
+    /// Images in files.
+    Files(&'static Source),
+    /// Images made from a seed, of this shape or of whatever the model takes.
+    Synthetic(Option<Shape>),
 }
+
+impl Choice {
+    /// `mnist`, `synthetic` or `synthetic:28x28x1`.
+    pub fn named(text: &str) -> Result<Self> {
+        if let Some(shape) = text.strip_prefix(synthetic::NAME).and_then(|rest| rest.strip_prefix(':')) {
+            return Ok(Self::Synthetic(Some(parse_shape(shape).with_context(|| {
+                format!("dataset '{text}': a shape is rows x columns x channels, as in synthetic:32x32x3")
+            })?)));
+        }
+        let all: Vec<Self> = SOURCES.into_iter().map(Self::Files).chain([Self::Synthetic(None)]).collect();
+        lookup("dataset", text, &all, Self::name)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Files(source) => source.name,
+            Self::Synthetic(_) => synthetic::NAME,
+        }
+    }
+}
+
+fn parse_shape(text: &str) -> Option<Shape> {
+    let sizes: Vec<usize> = text.split('x').map(|size| size.parse().ok()).collect::<Option<_>>()?;
+    match sizes[..] {
+        [height, width, channels] => Some(Shape { height, width, channels }),
+        _ => None,
+    }
+}
+
+/// Synthetic images, unless more or fewer are asked for; of test images there are never more.
+pub const SYNTHETIC_IMAGES: usize = 1_000;
+/// As many classes as the other data sets have.
+const SYNTHETIC_CLASSES: usize = 10;
 
 /// Loads what completed settings ask for.
 pub fn load(settings: &Settings) -> Result<Dataset> {
-    let mut data = match &settings.data {
-        Some(folder) => mnist::load(folder)?,
-        None => mnist::sample(),
+    let mut data = match (settings.dataset()?, &settings.data) {
+        (Choice::Files(source), Some(folder)) => (source.load)(folder)?,
+        // Completed settings name a folder unless the sample will do.
+        (Choice::Files(_), None) => mnist::sample(),
+        (Choice::Synthetic(shape), _) => {
+            let (shape, train) = (shape.context("no shape")?, settings.samples.unwrap_or(SYNTHETIC_IMAGES));
+            // The images are what they are, whatever the seed of the training.
+            let test = SYNTHETIC_IMAGES.min(train);
+            let recipe = Recipe { shape, classes: SYNTHETIC_CLASSES, train, test, seed: 0 };
+            recipe.validate()?;
+            recipe.make()
+        }
     };
     if let Some(samples) = settings.samples {
         let available = data.train.len();
         ensure!(samples <= available, "{samples} samples are more than the {available} training images that there are");
-        data.train.truncate(samples);
+        data.keep_first(samples);
     }
     Ok(data)
 }
 
-/// The folder where `data get` has put MNIST.
-pub fn downloaded() -> Result<PathBuf> {
-    let folder = place(&MNIST)?;
-    if !fetch::is_there(&MNIST, &folder) {
-        bail!(
-            "all of mnist is not on this machine: run `ringstep data get mnist`, or give --data DIR, or train on up \
-             to {} built-in images with --samples",
-            mnist::SAMPLE_TRAIN
-        );
+/// The folder where a data set is, if so many of its images must be read from files: `data get` has put them there.
+pub fn folder_for(source: &Source, samples: Option<usize>) -> Result<Option<PathBuf>> {
+    let sample_will_do = source.name == MNIST.name && samples.is_some_and(|samples| samples <= mnist::SAMPLE_TRAIN);
+    if sample_will_do {
+        return Ok(None);
     }
-    Ok(folder)
+    let (name, folder) = (source.name, place(source)?);
+    if !fetch::is_there(source, &folder) {
+        let (what, or) = match name == MNIST.name {
+            true => {
+                ("all of mnist", format!(", or train on up to {} built-in images with --samples", mnist::SAMPLE_TRAIN))
+            }
+            false => (name, String::new()),
+        };
+        bail!("{what} is not on this machine: run `ringstep data get {name}`, or give --data DIR{or}");
+    }
+    Ok(Some(folder))
 }
 
 /// Where a data set is kept.
@@ -56,7 +110,7 @@ fn place(source: &Source) -> Result<PathBuf> {
 
 /// `ringstep data get`.
 pub fn get(args: &GetArgs) -> Result<()> {
-    let source = named(&args.dataset)?;
+    let source = lookup("dataset", &args.dataset, &SOURCES, |source| source.name)?;
     let folder = args.to.clone().map_or_else(|| place(source), Ok)?;
     let origin = match &args.from {
         None => Origin::Mirrors,
@@ -82,11 +136,13 @@ pub fn get(args: &GetArgs) -> Result<()> {
 
 /// `ringstep data list`.
 pub fn list() -> Result<()> {
-    let mut lines =
-        vec![format!("mnist  built in: the first 2,000 training and 1,000 test images ({})", MNIST.licence)];
+    let built_in = format!("built in: the first 2,000 training and 1,000 test images ({})", MNIST.licence);
+    let made = "built in: made when needed, of any shape, as in --dataset synthetic:32x32x3".to_owned();
+    let mut lines = vec![(MNIST.name, built_in), (synthetic::NAME, made)];
     for source in SOURCES {
-        lines.push(format!("{}  {}", source.name, state(source, &place(source)?)));
+        lines.push((source.name, state(source, &place(source)?)));
     }
+    let lines: Vec<String> = lines.into_iter().map(|(name, state)| format!("{name:14} {state}")).collect();
     show::print(format_args!("{}", lines.join("\n")))
 }
 

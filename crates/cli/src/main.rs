@@ -3,21 +3,24 @@
 //! | look for | in |
 //! | --- | --- |
 //! | the words of the command line | [`args`] |
-//! | flags and experiment files, and the jobs they mean | [`settings`] |
+//! | flags and experiment files, and the jobs they mean | [`settings`], [`recipe`] |
 //! | starting workers, watching them, ending them | [`launch`] |
 //! | what a person sees while it runs and afterwards | [`show`], [`report`] |
 //! | what a run leaves behind | [`run_dir`] |
-//! | timing collectives | [`bench`] |
+//! | timing collectives and layers | [`bench`] |
 //! | data sets on this machine | [`datasets`] |
 //! | a collective step by step | [`explain`] |
+//! | the accelerator Eyeriss | [`eyeriss`] |
 
 mod args;
 mod bench;
 mod datasets;
 mod explain;
+mod eyeriss;
 mod html;
 mod launch;
 mod names;
+mod recipe;
 mod report;
 mod run_dir;
 mod settings;
@@ -48,10 +51,12 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Compare(args) => train::run(Mode::Compare, args),
         Command::Train(args) => train::run(Mode::Train, args),
-        Command::Bench(BenchCommand::Collectives(args)) => bench::collectives(&args),
+        Command::Bench(BenchCommand::Collectives(args)) => bench::collectives::collectives(&args),
+        Command::Bench(BenchCommand::Kernels(args)) => bench::kernels::kernels(&args),
         Command::Data(DataCommand::Get(args)) => datasets::get(&args),
         Command::Data(DataCommand::List) => datasets::list(),
         Command::Explain(args) => explain::run(&args),
+        Command::Eyeriss(command) => eyeriss::run(&command),
         Command::Worker => return launch::worker::main(),
     };
     match result {

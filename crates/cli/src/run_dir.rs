@@ -30,6 +30,7 @@ struct Metric<'a> {
     seconds: f64,
     compute_seconds: f64,
     comm_seconds: f64,
+    data_seconds: f64,
     bytes_sent: u64,
 }
 
@@ -93,6 +94,7 @@ impl RunDir {
             seconds: epoch.seconds,
             compute_seconds: epoch.compute_seconds,
             comm_seconds: epoch.comm_seconds,
+            data_seconds: epoch.data_seconds,
             bytes_sent: epoch.bytes_sent,
         };
         writeln!(self.metrics, "{}", serde_json::to_string(&metric)?)

@@ -5,15 +5,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use ringstep_comm::Algorithm;
-use ringstep_data::fetch::MNIST;
-use ringstep_data::mnist;
+use ringstep_data::augment::Augment;
+use ringstep_data::mnist::MNIST;
+use ringstep_data::synthetic;
 use ringstep_nn::Architecture;
-use ringstep_train::job::Length;
+use ringstep_train::job::{Design, Length};
 use ringstep_train::strategy::AUTO;
 use ringstep_train::{Job, Sync};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::datasets;
+use crate::datasets::{self, Choice};
 use crate::names::lookup;
 
 /// Everything that can be said about a job, by flag or in a file. What is not said is decided by
@@ -21,16 +23,19 @@ use crate::names::lookup;
 #[derive(Debug, Clone, Default, PartialEq, clap::Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Settings {
-    /// The network: lenet5 [default: lenet5]
+    /// The network: lenet5, vgg11, resnet18, resnet20, cnn, cnn-without-bias, mlp, or a file of your own such as
+    /// net.toml [default: lenet5]
     #[arg(long)]
     pub model: Option<String>,
-    /// The images: mnist. Given without --samples: all of them [default: the first 100 of mnist]
+    /// The images: mnist, fashion-mnist, cifar10; or synthetic, made from a seed to fit the model or in a shape of your
+    /// own, as in synthetic:28x28x1. Given without --samples: all of them, 1,000 if synthetic [default: the first 100 of
+    /// mnist]
     #[arg(long)]
     pub dataset: Option<String>,
     /// Folder with the data set's files, gzipped or unpacked [default: where `ringstep data get` puts them]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Train on the first N images only; up to 2,000 are built in, with 1,000 test images.
+    /// Train on the first N images only; of mnist up to 2,000 are built in, with 1,000 test images.
     #[arg(long, value_name = "N")]
     pub samples: Option<usize>,
     /// How workers stay in step: single, gather-scatter, all-reduce; for compare a list [default: all-reduce; for
@@ -57,21 +62,62 @@ pub struct Settings {
     /// Steps to train, instead of epochs
     #[arg(long, value_name = "N")]
     pub steps: Option<usize>,
-    /// Learning rate of SGD [default: 0.01]
+    /// Threads that each worker computes on [default: 1]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// How parameters follow their gradients: sgd, adam, adamw, lars [default: sgd]
+    #[arg(long, value_name = "RULE")]
+    pub optimizer: Option<String>,
+    /// Learning rate [default: 0.01]
     #[arg(long)]
     pub lr: Option<f32>,
-    /// Momentum of SGD [default: 0]
+    /// Momentum of sgd and lars [default: 0; for lars 0.9]
     #[arg(long)]
     pub momentum: Option<f32>,
-    /// Weight decay of SGD [default: 0]
+    /// Nesterov's form of sgd's momentum [default: false]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub nesterov: Option<bool>,
+    /// Weight decay [default: 0]
     #[arg(long)]
     pub weight_decay: Option<f32>,
-    /// Decides the initial weights and the shuffling [default: 0]
+    /// How far lars may move a tensor in a step, as a share of its norm [default: 0.001]
+    #[arg(long)]
+    pub trust: Option<f32>,
+    /// The course of the learning rate: constant, step, cosine, polynomial [default: constant]
+    #[arg(long, value_name = "CURVE")]
+    pub schedule: Option<String>,
+    /// Epochs from one change of the learning rate to the next, for --schedule step [default: 30]
+    #[arg(long, value_name = "EPOCHS")]
+    pub decay_every: Option<f32>,
+    /// What it is multiplied by then [default: 0.1]
+    #[arg(long, value_name = "FACTOR")]
+    pub decay_factor: Option<f32>,
+    /// The power of --schedule polynomial; 1 is a straight line [default: 2]
+    #[arg(long)]
+    pub power: Option<f32>,
+    /// Epochs, or a part of one, before the full learning rate [default: 0]
+    #[arg(long, value_name = "EPOCHS")]
+    pub warm_up: Option<f32>,
+    /// How it begins: linear, growing evenly; or constant, at a tenth [default: linear]
+    #[arg(long, value_name = "KIND")]
+    pub warm_up_kind: Option<String>,
+    /// How much of the right class's probability is spread over all classes [default: 0]
+    #[arg(long, value_name = "SHARE")]
+    pub label_smoothing: Option<f32>,
+    /// Decides the initial weights, the shuffling and the augmentation [default: 0]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// Take the images in a new order in each epoch [default: false]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub shuffle: Option<bool>,
+    /// Change training images at random: crop pads by 4 pixels and takes a window of the old size, flip mirrors every
+    /// other image; a list, or none [default: none]
+    #[arg(long, value_name = "CHANGES", value_delimiter = ',')]
+    #[serde(deserialize_with = "one_or_many")]
+    pub augment: Vec<String>,
+    /// Also test after every N epochs [default: only at the end]
+    #[arg(long, value_name = "N")]
+    pub test_every: Option<usize>,
     /// Start from these weights instead of random ones (PyTorch's names and layouts)
     #[arg(long, value_name = "FILE.safetensors")]
     pub init: Option<PathBuf>,
@@ -82,7 +128,7 @@ pub struct Settings {
 
 fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
-    #[serde(untagged, expecting = "expected a way to synchronise, or a list of them")]
+    #[serde(untagged, expecting = "expected a name, or a list of names")]
     enum OneOrMany {
         One(String),
         Many(Vec<String>),
@@ -160,6 +206,33 @@ pub fn named_algorithm(name: &str) -> Result<Option<Algorithm>> {
     lookup("algorithm", name, &known, |algorithm| algorithm.map_or(AUTO, Algorithm::name))
 }
 
+/// How a model's name ends if it is a file.
+const MODEL_FILE: &str = ".toml";
+
+/// The network of this name, or in this file.
+pub fn design(model: &str) -> Result<Design> {
+    if model.ends_with(MODEL_FILE) {
+        let network = read_toml(Path::new(model))?;
+        return Design::new(model, network).with_context(|| model.to_owned());
+    }
+    let architecture = lookup("model", model, &Architecture::ALL, Architecture::name)?;
+    Ok(Design::new(model, architecture.network())?)
+}
+
+/// Reads a TOML file; an error names the line.
+fn read_toml<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    toml::from_str(&text).map_err(|error| {
+        // The first line of toml's own message only says that there is an error.
+        let line = 1 + error.span().map_or(0, |span| text[..span.start].matches('\n').count());
+        anyhow::anyhow!("{}, line {line}: {}", path.display(), error.message().replace('\n', " "))
+    })
+}
+
+const CROP: &str = "crop";
+const FLIP: &str = "flip";
+const NO_CHANGES: &str = "none";
+
 /// The course's job: 100 images, four workers, five images a worker and step.
 mod course {
     pub const SAMPLES: usize = 100;
@@ -172,22 +245,21 @@ mod course {
 impl Settings {
     /// Reads an experiment file.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        toml::from_str(&text).map_err(|error| {
-            // The first line of toml's own message only says that there is an error.
-            let line = 1 + error.span().map_or(0, |span| text[..span.start].matches('\n').count());
-            anyhow::anyhow!("{}, line {line}: {}", path.display(), error.message().replace('\n', " "))
-        })
+        read_toml(path)
     }
 
     /// These settings where they say something, and `base` where they do not.
     pub fn over(self, base: Self) -> Self {
         let own_length = self.epochs.is_some() || self.steps.is_some();
         let (epochs, steps) = if own_length { (self.epochs, self.steps) } else { (base.epochs, base.steps) };
+        // A folder holds one data set: the base's is none of another's.
+        let base_name = base.dataset.as_deref().unwrap_or(MNIST.name);
+        let same_data = self.dataset.as_deref().is_none_or(|name| name == base_name);
+        let base_data = base.data.filter(|_| same_data);
         Self {
             model: self.model.or(base.model),
             dataset: self.dataset.or(base.dataset),
-            data: self.data.or(base.data),
+            data: self.data.or(base_data),
             samples: self.samples.or(base.samples),
             sync: if self.sync.is_empty() { base.sync } else { self.sync },
             algorithm: self.algorithm.or(base.algorithm),
@@ -196,11 +268,24 @@ impl Settings {
             batch: self.batch.or(base.batch),
             epochs,
             steps,
+            threads: self.threads.or(base.threads),
+            optimizer: self.optimizer.or(base.optimizer),
             lr: self.lr.or(base.lr),
             momentum: self.momentum.or(base.momentum),
+            nesterov: self.nesterov.or(base.nesterov),
             weight_decay: self.weight_decay.or(base.weight_decay),
+            trust: self.trust.or(base.trust),
+            schedule: self.schedule.or(base.schedule),
+            decay_every: self.decay_every.or(base.decay_every),
+            decay_factor: self.decay_factor.or(base.decay_factor),
+            power: self.power.or(base.power),
+            warm_up: self.warm_up.or(base.warm_up),
+            warm_up_kind: self.warm_up_kind.or(base.warm_up_kind),
+            label_smoothing: self.label_smoothing.or(base.label_smoothing),
             seed: self.seed.or(base.seed),
             shuffle: self.shuffle.or(base.shuffle),
+            augment: if self.augment.is_empty() { base.augment } else { self.augment },
+            test_every: self.test_every.or(base.test_every),
             init: self.init.or(base.init),
             launch: self.launch.or(base.launch),
         }
@@ -229,11 +314,18 @@ impl Settings {
         if self.dataset.is_none() && self.data.is_none() {
             self.samples.get_or_insert(course::SAMPLES);
         }
-        datasets::named(self.dataset.get_or_insert_with(|| MNIST.name.to_owned()))?;
-        if self.data.is_none() && self.samples.is_none_or(|samples| samples > mnist::SAMPLE_TRAIN) {
-            self.data = Some(datasets::downloaded()?);
-        }
         self.model.get_or_insert_with(|| Architecture::LeNet5.name().to_owned());
+        self.dataset.get_or_insert_with(|| MNIST.name.to_owned());
+        match self.dataset()? {
+            Choice::Files(source) if self.data.is_none() => self.data = datasets::folder_for(source, self.samples)?,
+            Choice::Files(_) => {}
+            Choice::Synthetic(_) if self.data.is_some() => bail!("synthetic images are made, not read: no --data"),
+            Choice::Synthetic(shape) => {
+                let shape = shape.map_or_else(|| Ok(self.design()?.input()), anyhow::Ok)?;
+                self.dataset = Some(format!("{}:{shape}", synthetic::NAME));
+                self.samples.get_or_insert(datasets::SYNTHETIC_IMAGES);
+            }
+        }
         self.algorithm.get_or_insert_with(|| Algorithm::Ring.name().to_owned());
         self.transport.get_or_insert_with(|| ProcessTransport::Tcp.name().to_owned());
         self.workers.get_or_insert(if single { 1 } else { course::WORKERS });
@@ -241,15 +333,24 @@ impl Settings {
         if self.steps.is_none() {
             self.epochs.get_or_insert(course::EPOCHS);
         }
+        self.threads.get_or_insert(1);
         self.lr.get_or_insert(course::LR);
-        self.momentum.get_or_insert(0.0);
-        self.weight_decay.get_or_insert(0.0);
+        self.complete_optimizer()?;
+        self.complete_schedule()?;
+        self.label_smoothing.get_or_insert(0.0);
         self.seed.get_or_insert(0);
         self.shuffle.get_or_insert(false);
+        if self.augment.is_empty() {
+            self.augment = vec![NO_CHANGES.to_owned()];
+        }
         self.launch.get_or_insert_with(|| Launch::Processes.name().to_owned());
         // So that a run's configuration repeats it from anywhere.
+        let absolute = |path: &Path| std::path::absolute(path).with_context(|| path.display().to_string());
         for path in [&mut self.data, &mut self.init].into_iter().flatten() {
-            *path = std::path::absolute(&*path).with_context(|| path.display().to_string())?;
+            *path = absolute(path)?;
+        }
+        if let Some(model) = self.model.as_mut().filter(|model| model.ends_with(MODEL_FILE)) {
+            *model = absolute(Path::new(model))?.display().to_string();
         }
         Ok(self)
     }
@@ -271,7 +372,6 @@ impl Settings {
     /// The job of a completed row.
     pub fn job(&self) -> Result<Job> {
         const COMPLETE: &str = "the row is complete";
-        let model = self.model.as_deref().expect(COMPLETE);
         let algorithm = self.algorithm.as_deref().expect(COMPLETE);
         let algorithm = named_algorithm(algorithm)?;
         if algorithm.is_some_and(Algorithm::needs_shared_memory)
@@ -284,17 +384,45 @@ impl Settings {
             other => other,
         };
         Ok(Job {
-            model: lookup("model", model, &Architecture::ALL, Architecture::name)?,
+            model: self.design()?,
             sync,
             workers: self.workers.expect(COMPLETE),
             batch: self.batch.expect(COMPLETE),
             length: self.steps.map_or_else(|| Length::Epochs(self.epochs.expect(COMPLETE)), Length::Steps),
+            threads: self.threads.expect(COMPLETE),
+            rule: self.rule()?,
             lr: self.lr.expect(COMPLETE),
-            momentum: self.momentum.expect(COMPLETE),
-            weight_decay: self.weight_decay.expect(COMPLETE),
+            warm_up: self.warm_up()?,
+            curve: self.curve()?,
+            label_smoothing: self.label_smoothing.expect(COMPLETE),
             seed: self.seed.expect(COMPLETE),
             shuffle: self.shuffle.expect(COMPLETE),
+            augment: self.changes()?,
+            test_every: self.test_every,
         })
+    }
+
+    /// What a completed row trains.
+    fn design(&self) -> Result<Design> {
+        design(self.model.as_deref().unwrap_or_default())
+    }
+
+    /// What a completed row trains on.
+    pub fn dataset(&self) -> Result<Choice> {
+        Choice::named(self.dataset.as_deref().unwrap_or_default())
+    }
+
+    /// What happens to a completed row's training images.
+    fn changes(&self) -> Result<Augment> {
+        let mut augment = Augment::default();
+        for name in &self.augment {
+            match lookup("change of images", name, &[CROP, FLIP, NO_CHANGES], |name| name)? {
+                CROP => augment.crop = true,
+                FLIP => augment.flip = true,
+                _ => ensure!(self.augment.len() == 1, "none and other changes of images: which of them?"),
+            }
+        }
+        Ok(augment)
     }
 
     /// How worker processes of a completed row talk.
@@ -336,5 +464,25 @@ mod tests {
         assert_eq!((merged.epochs, merged.steps), (None, Some(7)));
         assert_eq!((merged.lr, merged.weight_decay), (Some(0.25), Some(0.1)));
         assert_eq!(merged.sync, ["single"]);
+    }
+
+    #[test]
+    fn a_folder_belongs_to_its_data_set() {
+        let file: Settings = toml::from_str("dataset = \"mnist\"\ndata = \"/mnist\"").unwrap();
+        let over = |dataset: &str| Settings { dataset: Some(dataset.into()), ..Settings::default() }.over(file.clone());
+        assert_eq!(over("mnist").data, Some("/mnist".into()));
+        assert_eq!(over("cifar10").data, None);
+        assert_eq!(Settings::default().over(file.clone()).data, Some("/mnist".into()));
+    }
+
+    #[test]
+    fn synthetic_images_fit_the_model_unless_told_otherwise() {
+        let dataset = |name: &str| {
+            let settings =
+                Settings { dataset: Some(name.into()), ..Settings::default() }.complete(Mode::Train).unwrap();
+            (settings.dataset.unwrap(), settings.samples)
+        };
+        assert_eq!(dataset("synthetic"), ("synthetic:32x32x1".to_owned(), Some(1000)));
+        assert_eq!(dataset("synthetic:8x9x3"), ("synthetic:8x9x3".to_owned(), Some(1000)));
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use ringstep_train::summary::{Summary, sum_up};
 use ringstep_train::worker::{Epoch, Outcome, Report};
-use ringstep_train::{Job, checkpoint};
+use ringstep_train::{Job, checkpoint, fit};
 use serde::Serialize;
 
 use crate::args::RunArgs;
@@ -39,12 +39,13 @@ pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
     settings.launch()?;
     settings.transport()?;
     let data = datasets::load(&settings)?;
+    fit::fit(&jobs[0].model, &data)?;
     // Most workers first: `single` fits whenever the others do, and a refusal should name what the user said.
     let mut by_workers: Vec<&Job> = jobs.iter().collect();
     by_workers.sort_by_key(|job| std::cmp::Reverse(job.workers));
     by_workers.iter().try_for_each(|job| job.validate(data.train.len()))?;
     if let Some(init) = &settings.init {
-        checkpoint::load(&mut jobs[0].model.build(1), init)?;
+        checkpoint::load(&mut jobs[0].model.build(1, 1), init)?;
     }
 
     let config = toml::to_string(&settings).context("these settings cannot be written down")?;

@@ -65,6 +65,8 @@ pub fn load(model: &mut Model, path: &Path) -> Result<(), CheckpointError> {
 
     let parameters = model.parameters().to_vec();
     let mut names = file.names();
+    // PyTorch counts the batches that batch norm has seen; nothing depends on it.
+    names.retain(|name| !name.ends_with(".num_batches_tracked"));
     names.sort_unstable();
     if let Some(unknown) = names.iter().find(|&&name| parameters.iter().all(|parameter| parameter.name != name)) {
         let known: Vec<_> = parameters.iter().map(|parameter| parameter.name.as_str()).collect();

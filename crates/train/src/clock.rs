@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Adds up the time spent computing and communicating, and remembers how long each step took.
+/// Adds up the time spent computing, communicating and waiting for data, and remembers how long each step took.
 #[derive(Debug)]
 pub struct Clock {
     started: Instant,
@@ -12,6 +12,8 @@ pub struct Clock {
     pub compute: Duration,
     /// Synchronising, with the waiting that is in it.
     pub communication: Duration,
+    /// Waiting for a batch that was not ready.
+    pub data: Duration,
 }
 
 impl Clock {
@@ -24,6 +26,7 @@ impl Clock {
             step_seconds: Vec::new(),
             compute: Duration::ZERO,
             communication: Duration::ZERO,
+            data: Duration::ZERO,
         }
     }
 
@@ -40,6 +43,23 @@ impl Clock {
         let began = Instant::now();
         let result = work();
         self.communication += began.elapsed();
+        result
+    }
+
+    /// Books the time of `work` as waiting for data.
+    pub fn loading<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        let began = Instant::now();
+        let result = work();
+        self.data += began.elapsed();
+        result
+    }
+
+    /// The time of `work` does not count.
+    pub fn pausing<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        let began = Instant::now();
+        let result = work();
+        self.started += began.elapsed();
+        self.step_started += began.elapsed();
         result
     }
 

@@ -1,7 +1,11 @@
 //! What there is to do: parsed and validated once, then trusted.
 
+use ringstep_data::Shape;
+use ringstep_data::augment::Augment;
 use ringstep_data::shard::Shard;
-use ringstep_nn::Architecture;
+use ringstep_nn::optim::Rule;
+use ringstep_nn::schedule::{Curve, Schedule, WarmUp};
+use ringstep_nn::{Model, Network, NetworkError};
 
 use crate::Sync;
 
@@ -9,7 +13,7 @@ use crate::Sync;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
     /// What to train.
-    pub model: Architecture,
+    pub model: Design,
     /// How the workers stay in step.
     pub sync: Sync,
     /// How many there are.
@@ -18,16 +22,60 @@ pub struct Job {
     pub batch: usize,
     /// When to stop.
     pub length: Length,
-    /// Learning rate of SGD.
+    /// Threads that a worker computes on.
+    pub threads: usize,
+    /// How parameters follow their gradients.
+    pub rule: Rule,
+    /// The full learning rate.
     pub lr: f32,
-    /// Momentum of SGD.
-    pub momentum: f32,
-    /// Weight decay of SGD.
-    pub weight_decay: f32,
-    /// Decides the initial weights and the order of the images.
+    /// How it begins.
+    pub warm_up: WarmUp,
+    /// How it goes on.
+    pub curve: Curve,
+    /// How much of the right class's probability is spread over all classes.
+    pub label_smoothing: f32,
+    /// Decides the initial weights, the order of the images and what happens to them at random.
     pub seed: u64,
     /// Whether each epoch has an order of its own.
     pub shuffle: bool,
+    /// What happens to training images at random.
+    pub augment: Augment,
+    /// Also test after every so many epochs, not only at the end.
+    pub test_every: Option<usize>,
+}
+
+/// A network and what it is called.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Design {
+    /// A name, or the file that it came from.
+    pub name: String,
+    /// The layers; known to be buildable.
+    network: Network,
+    classes: usize,
+}
+
+impl Design {
+    /// Checks that the network can be built.
+    pub fn new(name: impl Into<String>, network: Network) -> Result<Self, NetworkError> {
+        let classes = network.classes()?;
+        Ok(Self { name: name.into(), network, classes })
+    }
+
+    /// The shape of an image.
+    pub fn input(&self) -> Shape {
+        let [height, width, channels] = self.network.input;
+        Shape::new(height, width, channels)
+    }
+
+    /// How many classes it tells apart.
+    pub fn classes(&self) -> usize {
+        self.classes
+    }
+
+    /// The model, with room for `batch` images, on so many threads.
+    pub fn build(&self, batch: usize, threads: usize) -> Model {
+        Model::new(&self.network, batch, threads).expect("checked when the design was made")
+    }
 }
 
 /// When a job is over.
@@ -38,6 +86,9 @@ pub enum Length {
     /// After so many steps.
     Steps(usize),
 }
+
+/// Beyond this, threads only get in each other's way.
+pub const MAX_THREADS: usize = 1024;
 
 /// Beyond this, connecting everyone with everyone makes no sense.
 pub const MAX_WORKERS: usize = 1024;
@@ -83,6 +134,9 @@ pub enum JobError {
     /// More workers than make sense anywhere.
     #[error("{0} workers: at most {MAX_WORKERS} are possible")]
     TooManyWorkers(usize),
+    /// More threads than make sense anywhere.
+    #[error("{0} threads: at most {MAX_THREADS} are possible")]
+    TooManyThreads(usize),
     /// More steps than can be counted.
     #[error("{epochs} epochs of {steps} steps are more than can be counted")]
     TooLong {
@@ -104,9 +158,15 @@ impl Job {
             Length::Epochs(_) => "epochs",
             Length::Steps(_) => "steps",
         };
-        for (count, name) in
-            [(self.workers, "workers"), (self.batch, "images a step"), (length, unit), (images, "training images")]
-        {
+        let counts = [
+            (self.workers, "workers"),
+            (self.threads, "threads"),
+            (self.batch, "images a step"),
+            (length, unit),
+            (images, "training images"),
+            (self.test_every.unwrap_or(1), "epochs from test to test"),
+        ];
+        for (count, name) in counts {
             if count == 0 {
                 return Err(JobError::Zero(name));
             }
@@ -116,9 +176,33 @@ impl Job {
             false => Err(JobError::OutOfRange { name, value, range }),
         };
         check("lr", self.lr, self.lr > 0.0 && self.lr.is_finite(), "positive and finite")?;
-        check("momentum", self.momentum, (0.0..1.0).contains(&self.momentum), "at least 0 and below 1")?;
-        let decay = self.weight_decay;
-        check("weight-decay", decay, decay >= 0.0 && decay.is_finite(), "at least 0")?;
+        let at_least_0 = |value: f32| value >= 0.0 && value.is_finite();
+        let (Rule::Sgd { weight_decay, .. }
+        | Rule::Adam { weight_decay, .. }
+        | Rule::AdamW { weight_decay, .. }
+        | Rule::Lars { weight_decay, .. }) = self.rule;
+        check("weight-decay", weight_decay, at_least_0(weight_decay), "at least 0")?;
+        if let Rule::Sgd { momentum, .. } | Rule::Lars { momentum, .. } = self.rule {
+            check("momentum", momentum, (0.0..1.0).contains(&momentum), "at least 0 and below 1")?;
+        }
+        if let Rule::Lars { trust, .. } = self.rule {
+            check("trust", trust, trust > 0.0 && trust.is_finite(), "positive and finite")?;
+        }
+        let warm_up = self.warm_up.epochs();
+        check("warm-up", warm_up, at_least_0(warm_up), "at least 0")?;
+        match self.curve {
+            Curve::Step { every, factor } => {
+                check("decay-every", every, every > 0.0 && every.is_finite(), "positive and finite")?;
+                check("decay-factor", factor, factor > 0.0 && factor.is_finite(), "positive and finite")?;
+            }
+            Curve::Polynomial { power } => check("power", power, at_least_0(power), "at least 0")?,
+            Curve::Constant | Curve::Cosine => {}
+        }
+        let smoothing = self.label_smoothing;
+        check("label-smoothing", smoothing, (0.0..1.0).contains(&smoothing), "at least 0 and below 1")?;
+        if self.threads > MAX_THREADS {
+            return Err(JobError::TooManyThreads(self.threads));
+        }
         if self.sync == Sync::Single && self.workers > 1 {
             return Err(JobError::SingleWithWorkers(self.workers));
         }
@@ -145,6 +229,12 @@ impl Job {
         Shard { images, rank, world: self.workers, batch: self.batch, shuffle }
     }
 
+    /// The learning rate of each step on so many training images.
+    pub fn schedule(&self, images: usize) -> Schedule {
+        let (epoch, steps) = (self.shard(0, images).steps(), self.steps(images));
+        Schedule { lr: self.lr, warm_up: self.warm_up, curve: self.curve, epoch, steps }
+    }
+
     /// Steps in the whole job on so many training images.
     pub fn steps(&self, images: usize) -> usize {
         match self.length {
@@ -156,42 +246,66 @@ impl Job {
 
 #[cfg(test)]
 mod tests {
+    use ringstep_nn::Architecture;
+
     use super::*;
 
     fn course_job() -> Job {
         Job {
-            model: Architecture::LeNet5,
+            model: Design::new("lenet5", Architecture::LeNet5.network()).unwrap(),
             sync: Sync::GatherScatter,
             workers: 4,
             batch: 5,
             length: Length::Epochs(100),
+            threads: 1,
+            rule: Rule::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 },
             lr: 0.01,
-            momentum: 0.0,
-            weight_decay: 0.0,
+            warm_up: WarmUp::Linear { epochs: 0.0 },
+            curve: Curve::Constant,
+            label_smoothing: 0.0,
             seed: 0,
             shuffle: false,
+            augment: Augment::default(),
+            test_every: None,
         }
     }
 
     #[test]
     fn what_cannot_be_done_is_refused_and_says_why() {
-        let refusal = |change: fn(&mut Job)| {
+        let refusal = |change: &dyn Fn(&mut Job)| {
             let mut job = course_job();
             change(&mut job);
             job.validate(100).unwrap_err().to_string()
         };
         assert_eq!(course_job().validate(100), Ok(()));
-        assert_eq!(refusal(|job| job.workers = 0), "0 workers: at least 1 is needed");
-        assert_eq!(refusal(|job| job.length = Length::Steps(0)), "0 steps: at least 1 is needed");
-        assert_eq!(refusal(|job| job.workers = 101), "101 workers for 100 images: each needs at least one");
+        assert_eq!(refusal(&|job: &mut Job| job.workers = 0), "0 workers: at least 1 is needed");
+        assert_eq!(refusal(&|job: &mut Job| job.length = Length::Steps(0)), "0 steps: at least 1 is needed");
+        assert_eq!(refusal(&|job: &mut Job| job.workers = 101), "101 workers for 100 images: each needs at least one");
         assert_eq!(
-            refusal(|job| job.batch = 26),
+            refusal(&|job: &mut Job| job.batch = 26),
             "a batch of 26 is larger than a worker's shard of 25 images (100 images, 4 workers)"
         );
-        assert_eq!(refusal(|job| job.lr = f32::NAN), "lr is NaN: it must be positive and finite");
-        assert_eq!(refusal(|job| job.momentum = 1.0), "momentum is 1: it must be at least 0 and below 1");
-        assert_eq!(refusal(|job| job.weight_decay = -1.0), "weight-decay is -1: it must be at least 0");
-        assert_eq!(refusal(|job| job.sync = Sync::Single), "single has one worker, not 4");
+        assert_eq!(refusal(&|job: &mut Job| job.lr = f32::NAN), "lr is NaN: it must be positive and finite");
+        let sgd = |momentum, weight_decay| Rule::Sgd { momentum, nesterov: false, weight_decay };
+        assert_eq!(
+            refusal(&|job: &mut Job| job.rule = sgd(1.0, 0.0)),
+            "momentum is 1: it must be at least 0 and below 1"
+        );
+        assert_eq!(refusal(&|job: &mut Job| job.rule = sgd(0.0, -1.0)), "weight-decay is -1: it must be at least 0");
+        assert_eq!(refusal(&|job: &mut Job| job.threads = 0), "0 threads: at least 1 is needed");
+        assert_eq!(
+            refusal(&|job: &mut Job| job.warm_up = WarmUp::Linear { epochs: -1.0 }),
+            "warm-up is -1: it must be at least 0"
+        );
+        assert_eq!(
+            refusal(&|job: &mut Job| job.label_smoothing = 1.0),
+            "label-smoothing is 1: it must be at least 0 and below 1"
+        );
+        assert_eq!(
+            refusal(&|job: &mut Job| job.test_every = Some(0)),
+            "0 epochs from test to test: at least 1 is needed"
+        );
+        assert_eq!(refusal(&|job: &mut Job| job.sync = Sync::Single), "single has one worker, not 4");
     }
 
     #[test]

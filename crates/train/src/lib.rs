@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | the training loop | [`worker`] |
 //! | what there is to do, validated | [`job`] |
+//! | how images stand in a model's input | [`fit`] |
 //! | how workers stay in step | [`strategy`] |
 //! | where the time goes | [`clock`] |
 //! | what all ranks together did | [`summary`] |
@@ -11,6 +12,7 @@
 
 pub mod checkpoint;
 pub mod clock;
+pub mod fit;
 pub mod job;
 pub mod strategy;
 pub mod summary;

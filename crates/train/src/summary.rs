@@ -32,12 +32,16 @@ pub struct Summary {
     pub compute_seconds: f64,
     /// Time in synchronising gradients, mean over the ranks.
     pub comm_seconds: f64,
+    /// Time in waiting for batches that were not ready, mean over the ranks.
+    pub data_seconds: f64,
     /// Bytes that the busiest rank sent to synchronise gradients.
     pub bytes_sent: u64,
     /// For each epoch the mean over its images of the loss each had when it was trained on.
     pub epoch_losses: Vec<f64>,
     /// For each epoch the share of its images that were classified rightly then.
     pub epoch_accuracies: Vec<f64>,
+    /// For each epoch the accuracy on the test images after it, where there was a test.
+    pub epoch_test_accuracies: Vec<Option<f64>>,
     /// Of `model.safetensors`.
     pub weights_sha256: String,
 }
@@ -72,10 +76,19 @@ pub fn sum_up(job: &Job, ranks: &[(Vec<Epoch>, Outcome)]) -> Result<Summary, Out
     let epoch_losses = per_image(|epoch| epoch.loss_sum);
     let epoch_accuracies = per_image(|epoch| epoch.correct as f64);
 
+    let mut epoch_test_accuracies: Vec<Option<f64>> = (0..epochs)
+        .map(|epoch| {
+            let images = over_ranks(epoch, |epoch| epoch.test_images as f64);
+            (images > 0.0).then(|| over_ranks(epoch, |epoch| epoch.test_correct as f64) / images)
+        })
+        .collect();
+
     let outcomes = || ranks.iter().map(|(_, outcome)| outcome);
     let mean = |time: fn(&Outcome) -> f64| outcomes().map(time).sum::<f64>() / ranks.len() as f64;
     let test_images: usize = outcomes().map(|outcome| outcome.test_images).sum();
     let test_correct: usize = outcomes().map(|outcome| outcome.test_correct).sum();
+    let test_accuracy = test_correct as f64 / test_images as f64;
+    epoch_test_accuracies[epochs - 1] = Some(test_accuracy);
     Ok(Summary {
         sync: job.sync.name().to_owned(),
         algorithm: job.sync.algorithm_name().to_owned(),
@@ -84,14 +97,16 @@ pub fn sum_up(job: &Job, ranks: &[(Vec<Epoch>, Outcome)]) -> Result<Summary, Out
         steps: ranks[0].1.steps,
         train_loss: epoch_losses[epochs - 1],
         train_accuracy: epoch_accuracies[epochs - 1],
-        test_accuracy: test_correct as f64 / test_images as f64,
+        test_accuracy,
         seconds: mean(|outcome| outcome.seconds),
         seconds_per_step: mean(|outcome| outcome.seconds_per_step),
         compute_seconds: mean(|outcome| outcome.compute_seconds),
         comm_seconds: mean(|outcome| outcome.comm_seconds),
+        data_seconds: mean(|outcome| outcome.data_seconds),
         bytes_sent: outcomes().map(|outcome| outcome.bytes_sent).max().unwrap_or(0),
         epoch_losses,
         epoch_accuracies,
+        epoch_test_accuracies,
         weights_sha256: expected.clone(),
     })
 }

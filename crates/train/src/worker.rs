@@ -1,19 +1,24 @@
 //! What one rank does, from the first weights to the last. The same for one rank and for many.
 
+use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringstep_comm::{CollectiveError, Group, tune};
+use ringstep_data::Dataset;
+use ringstep_data::augment::Augment;
+use ringstep_data::canvas::Canvas;
 use ringstep_data::file::sha256;
-use ringstep_data::loader::{Batch, Loader};
-use ringstep_data::shard::batch_of;
-use ringstep_data::{Dataset, Images, mnist};
-use ringstep_nn::Model;
-use ringstep_nn::optim::Sgd;
+use ringstep_data::loader::{Loader, Plan};
+use ringstep_data::shard::Shard;
+use ringstep_nn::optim::Optimizer;
+use ringstep_nn::{Model, Phase};
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::{self, CheckpointError};
 use crate::clock::Clock;
+use crate::fit::{self, Misfit};
 use crate::{Job, Sync};
 
 /// What a rank says while it trains.
@@ -45,8 +50,14 @@ pub struct Epoch {
     pub compute_seconds: f64,
     /// Time in synchronising gradients.
     pub comm_seconds: f64,
+    /// Time in waiting for batches that were not ready.
+    pub data_seconds: f64,
     /// Bytes sent to synchronise gradients.
     pub bytes_sent: u64,
+    /// Test images that this rank classified after the epoch; 0 if there was no test.
+    pub test_images: usize,
+    /// How many of them rightly.
+    pub test_correct: usize,
 }
 
 /// What a rank has to show at the end.
@@ -62,6 +73,8 @@ pub struct Outcome {
     pub compute_seconds: f64,
     /// Time in synchronising gradients.
     pub comm_seconds: f64,
+    /// Time in waiting for batches that were not ready.
+    pub data_seconds: f64,
     /// Bytes sent to synchronise gradients.
     pub bytes_sent: u64,
     /// Test images that this rank classified.
@@ -81,9 +94,21 @@ pub enum WorkerError {
     /// The initial weights do not fit.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// The model cannot take the images.
+    #[error(transparent)]
+    Misfit(#[from] Misfit),
+    /// The system gives no thread to load images on.
+    #[error("rank {rank}: no thread to load images: {error}")]
+    NoLoader {
+        /// The rank without one.
+        rank: usize,
+        /// What the system said.
+        error: io::Error,
+    },
     /// Training has run away.
     #[error(
-        "rank {rank}: the loss is {loss} in step {step} of epoch {epoch}: training diverged, a smaller lr may help"
+        "rank {rank}: the loss is {loss} in step {step} of epoch {epoch}, first seen in layer {layer}: training diverged, \
+         a smaller lr may help"
     )]
     Diverged {
         /// The rank that saw it.
@@ -94,6 +119,8 @@ pub enum WorkerError {
         step: usize,
         /// Not a number, or infinite.
         loss: f64,
+        /// The first layer whose weights or output are not finite.
+        layer: String,
     },
     /// Training has run away in its last step.
     #[error("rank {rank}: the final weights are not finite: training diverged, a smaller lr may help")]
@@ -107,8 +134,6 @@ pub enum WorkerError {
 const EVALUATION_BATCH: usize = 100;
 /// How often a rank says how far it is.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
-/// LeNet-5 takes 32x32, MNIST is 28x28.
-const PADDING: usize = 2;
 
 /// Trains on this rank's part of the data. Returns what it did, and the final weights as a safetensors file.
 pub fn run(
@@ -118,17 +143,29 @@ pub fn run(
     group: &mut Group,
     report: &mut dyn FnMut(Report),
 ) -> Result<(Outcome, Vec<u8>), WorkerError> {
+    let canvas = fit::fit(&job.model, data)?;
     let shard = job.shard(group.rank(), data.train.len());
     let total_steps = job.steps(data.train.len());
-    let loader = Loader::new(PADDING, mnist::NORMALISATION);
-    let mut batch = Batch::default();
-    let mut model = job.model.build(job.batch.max(EVALUATION_BATCH));
+    // The first batches are filled while the ranks get ready.
+    let mut loader = start_loader(Plan {
+        images: Arc::clone(&data.train),
+        shard: shard.clone(),
+        steps: total_steps,
+        canvas: canvas.clone(),
+        augment: job.augment,
+        seed: job.seed,
+    })?;
+    let mut model = job.model.build(job.batch.max(EVALUATION_BATCH), job.threads);
     match init {
         Some(path) => checkpoint::load(&mut model, path)?,
         None => model.initialise(job.seed),
     }
     group.broadcast(model.values_mut(), 0)?;
-    let mut optimizer = Sgd::new(model.values_mut().len(), job.lr, job.momentum, job.weight_decay);
+    group.broadcast(model.statistics_mut(), 0)?;
+    model.set_label_smoothing(job.label_smoothing);
+    model.set_dropout_seed(job.seed.wrapping_add((group.rank() as u64) << 32));
+    let mut optimizer = Optimizer::new(job.rule, &mut model);
+    let schedule = job.schedule(data.train.len());
     let mut strategy = job.sync.strategy();
     if job.sync == Sync::AllReduce(None) {
         tune::measure(group)?;
@@ -141,21 +178,21 @@ pub fn run(
     let mut steps = 0;
     for epoch in 0.. {
         let mut record = EpochRecorder::new(epoch, &clock, group);
-        let order = shard.epoch(epoch);
         for step in 0..shard.steps().min(total_steps - steps) {
-            loader.fill(&mut batch, &data.train, batch_of(&order, step, job.batch));
+            let batch = clock.loading(|| loader.next()).expect("there is a batch for each step");
             let score = clock.computing(|| {
-                let score = model.forward(&batch.images, &batch.labels);
+                let score = model.forward(&batch.images, &batch.labels, Phase::Training);
                 model.backward(&batch.images, &batch.labels, 1.0 / shard.step_images(step) as f32);
                 score
             });
             if !score.loss.is_finite() {
-                return Err(WorkerError::Diverged { rank: group.rank(), epoch, step, loss: score.loss });
+                let layer = model.first_not_finite(&batch.images, &batch.labels).unwrap_or("the loss").to_owned();
+                return Err(WorkerError::Diverged { rank: group.rank(), epoch, step, loss: score.loss, layer });
             }
             clock.communicating(|| strategy.synchronise(group, model.gradients_mut()))?;
             clock.computing(|| {
-                let (values, gradients) = model.values_and_gradients();
-                optimizer.step(values, gradients);
+                let (team, values, gradients) = model.for_optimizer();
+                optimizer.step(team, values, gradients, schedule.lr(steps));
             });
             record.add(batch.len(), score);
             clock.end_step();
@@ -165,8 +202,14 @@ pub fn run(
                 report(Report::Progress { steps });
             }
         }
-        report(Report::Epoch(record.finish(&clock, group)));
-        if steps == total_steps {
+        let mut record = record.finish(&clock, group);
+        let last = steps == total_steps;
+        if !last && job.test_every.is_some_and(|every| (epoch + 1).is_multiple_of(every)) {
+            let tested = clock.pausing(|| test(&mut model, data, &canvas, group))?;
+            (record.test_images, record.test_correct) = tested;
+        }
+        report(Report::Epoch(record));
+        if last {
             break;
         }
     }
@@ -176,7 +219,7 @@ pub fn run(
         return Err(WorkerError::Overflowed { rank: group.rank() });
     }
     let (seconds, bytes_sent) = (clock.seconds(), group.bytes_sent() - setup_bytes);
-    let (test_images, test_correct) = evaluate(&mut model, &loader, &data.test, group);
+    let (test_images, test_correct) = test(&mut model, data, &canvas, group)?;
     let weights = checkpoint::to_bytes(&model);
     let outcome = Outcome {
         steps,
@@ -184,6 +227,7 @@ pub fn run(
         seconds_per_step: clock.median_step(),
         compute_seconds: clock.compute.as_secs_f64(),
         comm_seconds: clock.communication.as_secs_f64(),
+        data_seconds: clock.data.as_secs_f64(),
         bytes_sent,
         test_images,
         test_correct,
@@ -192,16 +236,27 @@ pub fn run(
     Ok((outcome, weights))
 }
 
-/// Classifies this rank's part of the test images: how many there were, and how many it got right.
-fn evaluate(model: &mut Model, loader: &Loader, images: &Images, group: &Group) -> (usize, usize) {
-    let mine: Vec<usize> = (group.rank()..images.len()).step_by(group.world()).collect();
-    let mut batch = Batch::default();
-    let mut correct = 0;
-    for indices in mine.chunks(model.batch()) {
-        loader.fill(&mut batch, images, indices);
-        correct += model.forward(&batch.images, &batch.labels).correct;
+fn start_loader(plan: Plan) -> Result<Loader, WorkerError> {
+    let rank = plan.shard.rank;
+    Loader::start(plan).map_err(|error| WorkerError::NoLoader { rank, error })
+}
+
+/// Classifies this rank's part of the test images: how many there were, and how many it got right. Batch norm's running
+/// statistics differ from rank to rank; from here on all have those of rank 0.
+fn test(model: &mut Model, data: &Dataset, canvas: &Canvas, group: &mut Group) -> Result<(usize, usize), WorkerError> {
+    group.broadcast(model.statistics_mut(), 0)?;
+    let images = Arc::clone(&data.test);
+    let (rank, world, batch) = (group.rank(), group.world(), model.batch());
+    let shard = Shard { images: images.len(), rank, world, batch, shuffle: None };
+    let steps = shard.steps();
+    let mut loader =
+        start_loader(Plan { images, shard, steps, canvas: canvas.clone(), augment: Augment::default(), seed: 0 })?;
+    let (mut count, mut correct) = (0, 0);
+    while let Some(batch) = loader.next() {
+        count += batch.len();
+        correct += model.forward(&batch.images, &batch.labels, Phase::Evaluation).correct;
     }
-    (mine.len(), correct)
+    Ok((count, correct))
 }
 
 /// Adds an epoch up, from the readings at its beginning.
@@ -209,12 +264,13 @@ struct EpochRecorder {
     sums: Epoch,
     compute: Duration,
     communication: Duration,
+    data: Duration,
 }
 
 impl EpochRecorder {
     fn new(epoch: usize, clock: &Clock, group: &mut Group) -> Self {
         let sums = Epoch { epoch, seconds: clock.seconds(), bytes_sent: group.bytes_sent(), ..Epoch::default() };
-        Self { sums, compute: clock.compute, communication: clock.communication }
+        Self { sums, compute: clock.compute, communication: clock.communication, data: clock.data }
     }
 
     fn add(&mut self, images: usize, score: ringstep_nn::Score) {
@@ -228,6 +284,7 @@ impl EpochRecorder {
             seconds: clock.seconds() - self.sums.seconds,
             compute_seconds: (clock.compute - self.compute).as_secs_f64(),
             comm_seconds: (clock.communication - self.communication).as_secs_f64(),
+            data_seconds: (clock.data - self.data).as_secs_f64(),
             bytes_sent: group.bytes_sent() - self.sums.bytes_sent,
             ..self.sums
         }

@@ -6,9 +6,12 @@ use std::thread;
 
 use ringstep_comm::transport::mem;
 use ringstep_comm::{Algorithm, Group};
-use ringstep_data::{Dataset, mnist};
+use ringstep_data::augment::Augment;
+use ringstep_data::{Dataset, mnist, synthetic};
 use ringstep_nn::Architecture;
-use ringstep_train::job::Length;
+use ringstep_nn::optim::Rule;
+use ringstep_nn::schedule::{self, WarmUp};
+use ringstep_train::job::{Design, Length};
 use ringstep_train::summary::{Summary, sum_up};
 use ringstep_train::worker::{self, Report};
 use ringstep_train::{Job, Sync, checkpoint};
@@ -41,22 +44,27 @@ fn reference_weights() -> PathBuf {
 
 fn course_job(sync: Sync, workers: usize, batch: usize, epochs: usize) -> Job {
     Job {
-        model: Architecture::LeNet5,
+        model: Design::new("lenet5", Architecture::LeNet5.network()).unwrap(),
         sync,
         workers,
         batch,
         length: Length::Epochs(epochs),
+        threads: 1,
+        rule: Rule::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 },
         lr: 0.01,
-        momentum: 0.0,
-        weight_decay: 0.0,
+        warm_up: WarmUp::Linear { epochs: 0.0 },
+        curve: schedule::Curve::Constant,
+        label_smoothing: 0.0,
         seed: 0,
         shuffle: false,
+        augment: Augment::default(),
+        test_every: None,
     }
 }
 
 fn first_images(count: usize) -> Dataset {
     let mut data = mnist::sample();
-    data.train.truncate(count);
+    data.keep_first(count);
     data
 }
 
@@ -105,7 +113,7 @@ fn assert_follows(job: &Job, curve: &Curve) {
 
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), weights).unwrap();
-    let mut model = job.model.build(1);
+    let mut model = job.model.build(1, 1);
     checkpoint::load(&mut model, file.path()).unwrap();
     for parameter in model.parameters() {
         let values = model.export(parameter);
@@ -136,7 +144,11 @@ fn four_workers_on_a_ring_follow_pytorch() {
 #[test]
 fn momentum_weight_decay_and_a_short_last_batch_follow_pytorch() {
     for (sync, workers, batch) in [(Sync::Single, 1, 16), (RING, 4, 4), (Sync::GatherScatter, 2, 8)] {
-        let job = Job { lr: 0.02, momentum: 0.9, weight_decay: 0.01, ..course_job(sync, workers, batch, 10) };
+        let job = Job {
+            lr: 0.02,
+            rule: Rule::Sgd { momentum: 0.9, nesterov: false, weight_decay: 0.01 },
+            ..course_job(sync, workers, batch, 10)
+        };
         assert_follows(&job, &reference().momentum);
     }
 }
@@ -154,6 +166,35 @@ fn p_workers_of_b_equal_one_worker_of_p_times_b() {
             assert_eq!(together.steps, alone.steps);
         }
     }
+}
+
+/// Augmentation is decided image by image, so it does not depend on who loads the image.
+#[test]
+fn augmented_images_are_the_same_for_any_number_of_workers() {
+    let data = first_images(60);
+    let job = |sync, workers, batch, augment| {
+        let job = Job { shuffle: true, augment, ..course_job(sync, workers, batch, 4) };
+        train(&job, None, &data).0.epoch_losses
+    };
+    let both = Augment { crop: true, flip: true };
+    let alone = job(Sync::Single, 1, 12, both);
+    assert_close("loss of epoch", &job(RING, 3, 4, both), &alone, 1e-5);
+    assert_close("loss of epoch", &job(RING, 4, 3, both), &alone, 1e-5);
+    assert_ne!(alone, job(Sync::Single, 1, 12, Augment::default()));
+    assert_ne!(alone, job(Sync::Single, 1, 12, Augment { crop: true, flip: false }));
+}
+
+#[test]
+fn synthetic_images_are_learned() {
+    let shape = ringstep_data::Shape::new(32, 32, 1);
+    let data = synthetic::Recipe { shape, classes: 10, train: 300, test: 100, seed: 0 }.make();
+    let job = Job {
+        lr: 0.05,
+        rule: Rule::Sgd { momentum: 0.9, nesterov: false, weight_decay: 0.0 },
+        ..course_job(RING, 2, 10, 10)
+    };
+    let (summary, _) = train(&job, None, &data);
+    assert!(summary.test_accuracy > 0.9, "{}", summary.test_accuracy);
 }
 
 #[test]

@@ -138,7 +138,7 @@ impl Lecture {
 }
 
 /// A number as a person writes it: no needless decimals, and no more than four.
-fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 || !value.is_finite() {
         return value.to_string();

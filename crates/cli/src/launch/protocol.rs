@@ -10,7 +10,7 @@ use ringstep_comm::transport::{Cause, TransportError};
 use ringstep_train::worker::{Outcome, Report, WorkerError};
 use serde::{Deserialize, Serialize};
 
-use crate::bench;
+use crate::bench::collectives as bench;
 use crate::settings::{ProcessTransport, Settings};
 
 /// What workers are there for.

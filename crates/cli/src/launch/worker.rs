@@ -16,7 +16,7 @@ use ringstep_train::Job;
 use ringstep_train::worker;
 
 use super::protocol::{Message, Start, Task};
-use crate::bench;
+use crate::bench::collectives as bench;
 use crate::datasets;
 use crate::settings::ProcessTransport;
 
@@ -70,7 +70,7 @@ fn work(start: Start) -> Result<Message> {
 
 /// A task with all that it needs.
 pub(super) enum Prepared {
-    Train { job: Job, init: Option<PathBuf>, data: Dataset, model_file: PathBuf },
+    Train { job: Box<Job>, init: Option<PathBuf>, data: Dataset, model_file: PathBuf },
     Bench(bench::Plan),
 }
 
@@ -79,7 +79,7 @@ impl Prepared {
         Ok(match task {
             Task::Bench(plan) => Self::Bench(plan),
             Task::Train { settings, model_file } => {
-                let (job, data) = (settings.job()?, datasets::load(&settings)?);
+                let (job, data) = (Box::new(settings.job()?), datasets::load(&settings)?);
                 Self::Train { job, init: settings.init, data, model_file }
             }
         })

@@ -5,7 +5,6 @@ mod chart;
 use std::fmt::Write;
 
 use ringstep_data::Dataset;
-use ringstep_data::fetch::MNIST;
 
 use self::chart::{Bar, Lines, Series};
 use crate::html::{self, escape};
@@ -30,8 +29,8 @@ pub fn page(rows: &[Row], config: &str, data: &Dataset) -> String {
         })
         .collect();
     let title = match rows {
-        [row] => format!("{} on {}, {}", row.job.model.name(), MNIST.name, row_name(&row.job)),
-        _ => format!("{} on {}, {} ways to synchronise", rows[0].job.model.name(), MNIST.name, rows.len()),
+        [row] => format!("{} on {}, {}", row.job.model.name, data.name, row_name(&row.job)),
+        _ => format!("{} on {}, {} ways to synchronise", rows[0].job.model.name, data.name, rows.len()),
     };
     let threads = std::thread::available_parallelism().map_or(0, usize::from);
     let machine = format!("{}, {threads} cores available", std::env::consts::ARCH);
@@ -49,7 +48,7 @@ pub fn page(rows: &[Row], config: &str, data: &Dataset) -> String {
         ("{{bars}}", chart::bars(&bars)),
         ("{{weights}}", weights(rows)),
         ("{{config}}", escape(config)),
-        ("{{attribution}}", escape(&format!("{}: {}.", MNIST.name, MNIST.licence))),
+        ("{{attribution}}", escape(&format!("{}: {}.", data.name, data.licence))),
     ];
     html::fill(TEMPLATE, &fields)
 }

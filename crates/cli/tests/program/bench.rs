@@ -1,4 +1,5 @@
-//! `bench collectives`: every row is there, right and complete. What the times are is nobody's business here.
+//! `bench collectives` and `bench kernels`: every row is there, right and complete. What the times are is nobody's
+//! business here.
 
 use super::Place;
 use serde_json::Value;
@@ -95,4 +96,25 @@ fn training_follows_one_curve_whatever_carries_the_gradients() {
         place.refused("train --algorithm direct"),
         "direct needs memory that workers share: --transport shm, or --launch threads"
     );
+}
+
+#[test]
+fn every_layer_of_a_model_is_timed() {
+    let place = Place::new();
+    let json = place.json("bench kernels --model lenet5 --batch 2 --threads 2 --json");
+    let number = |json: &Value, key: &str| json[key].as_f64().unwrap_or_else(|| panic!("{key} in {json}"));
+    for key in ["step_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds", "evaluation_seconds"] {
+        assert!(number(&json, key) > 0.0, "{key}");
+    }
+    assert!(number(&json, "peak_flops") > 1e8);
+    assert_eq!((json["model"].as_str(), number(&json, "batch"), number(&json, "threads")), (Some("lenet5"), 2.0, 2.0));
+    let layers = json["layers"].as_array().unwrap();
+    let named = |name: &str| layers.iter().find(|layer| layer["name"] == name).unwrap();
+    assert_eq!(layers.len(), 11);
+    assert_eq!(named("conv1")["algorithm"], "direct");
+    assert_eq!(named("conv2")["output"], serde_json::json!([10, 10, 16]));
+    assert!(number(named("fc1"), "backward_flops") > 0.0);
+
+    let text = place.ok("bench kernels --model lenet5 --batch 2");
+    assert!(text.contains("conv3") && text.contains("lenet5, batch 2, 1 thread: a step takes"), "{text}");
 }

@@ -4,7 +4,8 @@ use super::{Place, read};
 use ringstep_data::file::sha256;
 use serde_json::Value;
 
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 18] = [
+    "epoch_test_accuracies",
     "sync",
     "algorithm",
     "workers",
@@ -17,6 +18,7 @@ const KEYS: [&str; 16] = [
     "seconds_per_step",
     "compute_seconds",
     "comm_seconds",
+    "data_seconds",
     "bytes_sent",
     "epoch_losses",
     "epoch_accuracies",
@@ -60,6 +62,7 @@ fn three_ways_follow_one_curve_and_leave_everything_behind() {
     let metrics = read(place.path("here/metrics.jsonl"));
     assert_eq!(metrics.lines().count(), 6 * (1 + 4 + 4));
     assert!(metrics.lines().all(|line| serde_json::from_str::<Value>(line).unwrap()["loss"].is_number()));
+    assert!(metrics.lines().all(|line| serde_json::from_str::<Value>(line).unwrap()["data_seconds"].is_number()));
 
     let page = read(place.path("here/report.html"));
     for text in ["all-reduce, ring", "gather-scatter", "aria-label=\"loss over epochs\"", "CC BY-SA 3.0", "epochs = 6"]

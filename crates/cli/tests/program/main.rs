@@ -9,12 +9,14 @@
 //! | everything that is refused, and in which words | [`refusals`] |
 //! | `data get` and `data list` | [`data`] |
 //! | a collective step by step | [`explain`] |
+//! | the accelerator Eyeriss | [`eyeriss`] |
 
 mod bench;
 mod compare;
 mod data;
 mod endings;
 mod explain;
+mod eyeriss;
 mod refusals;
 mod train;
 

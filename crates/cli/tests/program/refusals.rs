@@ -7,16 +7,71 @@ use std::path::Path;
 use super::{Place, reference};
 
 #[test]
+fn what_has_no_meaning_is_not_ignored() {
+    let place = Place::new();
+    assert_eq!(
+        place.refused("train --optimizer adam --momentum 0.9"),
+        "--momentum belongs to sgd and lars, not to adam"
+    );
+    assert_eq!(place.refused("train --trust 0.1"), "--trust belongs to lars, not to sgd");
+    assert_eq!(place.refused("train --nesterov"), "--nesterov needs a --momentum above 0");
+    assert_eq!(place.refused("train --power 2"), "--power belongs to --schedule polynomial, not to constant");
+    assert_eq!(
+        place.refused("train --schedule cosine --decay-every 5"),
+        "--decay-every belongs to --schedule step, not to cosine"
+    );
+    assert_eq!(place.refused("train --threads 0"), "0 threads: at least 1 is needed");
+    assert_eq!(place.refused("train --warm-up -1"), "warm-up is -1: it must be at least 0");
+    assert_eq!(place.refused("train --test-every 0"), "0 epochs from test to test: at least 1 is needed");
+    assert_eq!(place.refused("bench kernels --batch 0"), "0 images a batch: at least 1 is needed");
+    assert_eq!(place.refused("bench kernels --threads 5000"), "5000 threads: at most 1024 are possible");
+}
+
+#[test]
+fn a_network_that_cannot_be_built_is_told_with_file_and_layer() {
+    let place = Place::new();
+    let refused = |text: &str| {
+        fs::write(place.path("net.toml"), text).unwrap();
+        let message = place.refused("train --model net.toml --dataset synthetic");
+        message.rsplit_once("net.toml").expect("the file is named").1.to_owned()
+    };
+    assert_eq!(
+        refused("input = [8, 8, 1]\n[[layer]]\ntype = \"conv\"\nfilters = 2\nkernel = 9\n"),
+        ": layer conv1: a 9x9 filter does not fit in an input of 8x8x1"
+    );
+    assert!(
+        refused("input = [8, 8, 1]\n[[layer]]\ntype = \"convv\"\n").starts_with(", line 2: unknown variant `convv`")
+    );
+    assert!(refused("input = [8, 8]\n").starts_with(", line 1: "));
+}
+
+#[test]
 fn unknown_names_get_the_known_and_the_nearest() {
     let place = Place::new();
     assert_eq!(
         place.refused("train --sync allreduce"),
         "unknown way to synchronise 'allreduce': known are single, gather-scatter, all-reduce; nearest is 'all-reduce'"
     );
-    assert_eq!(place.refused("train --model lenet"), "unknown model 'lenet': known are lenet5; nearest is 'lenet5'");
+    assert_eq!(
+        place.refused("train --model lenet"),
+        "unknown model 'lenet': known are lenet5, vgg11, resnet18, resnet20, cnn, cnn-without-bias, mlp; nearest is \
+         'lenet5'"
+    );
+    assert_eq!(
+        place.refused("train --optimizer adm"),
+        "unknown optimizer 'adm': known are sgd, adam, adamw, lars; nearest is 'adam'"
+    );
+    assert_eq!(
+        place.refused("train --schedule cosin"),
+        "unknown schedule 'cosin': known are constant, step, cosine, polynomial; nearest is 'cosine'"
+    );
+    assert_eq!(
+        place.refused("train --warm-up-kind slow"),
+        "unknown kind of warm-up 'slow': known are linear, constant; nearest is 'linear'"
+    );
     assert_eq!(
         place.refused("compare --dataset mnits"),
-        "unknown dataset 'mnits': known are mnist; nearest is 'mnist'"
+        "unknown dataset 'mnits': known are mnist, fashion-mnist, cifar10, synthetic; nearest is 'mnist'"
     );
     assert_eq!(
         place.refused("train --algorithm rign"),
@@ -27,7 +82,14 @@ fn unknown_names_get_the_known_and_the_nearest() {
         place.refused("train --launch thread"),
         "unknown way to launch 'thread': known are processes, threads; nearest is 'threads'"
     );
-    assert_eq!(place.refused("data get mnst"), "unknown dataset 'mnst': known are mnist; nearest is 'mnist'");
+    assert_eq!(
+        place.refused("data get cifar"),
+        "unknown dataset 'cifar': known are mnist, fashion-mnist, cifar10; nearest is 'cifar10'"
+    );
+    assert_eq!(
+        place.refused("train --augment corp"),
+        "unknown change of images 'corp': known are crop, flip, none; nearest is 'crop'"
+    );
     assert!(place.refused("train --wrokers 3").contains("--workers"));
     assert!(place.refused("comprae").contains("compare"));
 }
@@ -95,6 +157,10 @@ fn data_that_is_not_there() {
     assert_eq!(place.refused("train --data nowhere"), format!("data folder {} does not exist", at("nowhere")));
     let error = place.refused("train --dataset mnist");
     assert!(error.contains("ringstep data get mnist") && error.contains("--data DIR"), "{error}");
+    assert_eq!(
+        place.refused("train --dataset cifar10 --samples 100"),
+        "cifar10 is not on this machine: run `ringstep data get cifar10`, or give --data DIR"
+    );
     fs::create_dir(place.path("empty")).unwrap();
     assert_eq!(
         place.refused("train --data empty"),
@@ -150,7 +216,7 @@ fn data_that_is_not_what_it_should_be() {
         "data/train-labels-idx1-ubyte.gz: 19 labels for the 20 images of data/train-images-idx3-ubyte"
     );
     fs::write(&labels, idx(&[20], &[11; 20])).unwrap();
-    assert_eq!(refused(), "data/train-labels-idx1-ubyte.gz: label 0 is 11, not a digit");
+    assert_eq!(refused(), "data/train-labels-idx1-ubyte.gz: label 0 is 11, not 0 to 9");
 
     write_data(&folder);
     let packed = fs::read(&labels).unwrap();

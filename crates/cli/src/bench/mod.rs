@@ -1,0 +1,4 @@
+//! `ringstep bench`: what this machine can do.
+
+pub mod collectives;
+pub mod kernels;

@@ -1,0 +1,141 @@
+//! The activations of a trained run: its weights on its test images, layer by layer, to count zeros in.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use ringstep_data::augment::View;
+use ringstep_eyeriss::layer::Layer;
+use ringstep_eyeriss::sparsity::Zeros;
+use ringstep_nn::layers::Geometry;
+use ringstep_train::{checkpoint, fit};
+
+use crate::datasets;
+use crate::settings::{Settings, design};
+
+/// A run's network, and the zeros of each of its layers.
+pub struct Trained {
+    pub title: String,
+    layers: Vec<(Layer, Zeros)>,
+}
+
+impl Trained {
+    /// Those with weights, first to last.
+    pub fn layers(&self) -> Vec<Layer> {
+        self.layers.iter().map(|(layer, _)| layer.clone()).collect()
+    }
+
+    /// Those of the layer of this name.
+    pub fn zeros(&self, layer: &str) -> Option<Zeros> {
+        self.layers.iter().find(|(known, _)| known.name == layer).map(|(_, zeros)| *zeros)
+    }
+}
+
+/// A layer on its way from its inputs to what is written to DRAM.
+struct Running {
+    layer: Layer,
+    input: Vec<f32>,
+    filters: Vec<f32>,
+    output: Vec<f32>,
+}
+
+impl Running {
+    fn finish(self) -> (Layer, Zeros) {
+        let zeros = Zeros::count(&self.layer, &self.input, &self.filters, &self.output);
+        (self.layer, zeros)
+    }
+}
+
+/// Runs the first `batch` test images of a run's data through its model.
+pub fn load(folder: &Path, batch: usize) -> Result<Trained> {
+    let weights = folder.join("model.safetensors");
+    ensure!(folder.is_dir(), "--model {}: there is no such folder", folder.display());
+    ensure!(
+        weights.is_file(),
+        "--model {}: no model.safetensors in it; a comparison has one in the folder of each way",
+        folder.display()
+    );
+    let settings = Settings::read(&config(folder)?)?;
+    let name = settings.model.clone().context("--model: its config.toml names no model")?;
+    let design = design(&name)?;
+    let mut model = design.build(batch, 1);
+    checkpoint::load(&mut model, &weights)?;
+    let data = datasets::load(&settings)?;
+    let there = data.test.len();
+    ensure!(batch <= there, "--batch {batch}: there are {there} test images");
+    let canvas = fit::fit(&design, &data)?;
+    let mut images = vec![0.0; batch * canvas.len()];
+    let pixels = data.test.pixels.chunks_exact(data.test.shape.len());
+    for (image, pixels) in images.chunks_exact_mut(canvas.len()).zip(pixels) {
+        canvas.paint(pixels, View::PLAIN, image);
+    }
+
+    let filters: Vec<(String, Vec<f32>)> =
+        model.parameters().iter().map(|tensor| (tensor.name.clone(), model.export(tensor))).collect();
+    let mut layers = Vec::new();
+    let mut running: Option<Running> = None;
+    model.watch(&images, batch, |report, input, output| {
+        let [height, width, channels] = report.output;
+        let output = planar(output, height * width, channels);
+        match (report.geometry, &mut running) {
+            (Some(geometry), _) => {
+                layers.extend(running.take().map(Running::finish));
+                let Geometry { input: from, .. } = geometry;
+                let weight = format!("{}.weight", report.name);
+                let filters = filters.iter().find(|(name, _)| *name == weight).expect("a layer with weights").1.clone();
+                let input = planar(input, from.height * from.width, from.channels);
+                running = Some(Running { layer: layer(&report.name, geometry), input, filters, output });
+            }
+            // What follows element by element is done before the output goes to DRAM; pooling is not.
+            (None, Some(running)) if ELEMENTWISE.contains(&report.kind) => running.output = output,
+            (None, _) => layers.extend(running.take().map(Running::finish)),
+        }
+    });
+    layers.extend(running.take().map(Running::finish));
+    Ok(Trained { title: format!("{name} of {}", folder.display()), layers })
+}
+
+const ELEMENTWISE: [&str; 4] = ["relu", "tanh", "batch norm", "batch norm+relu"];
+
+/// From channels last to channels first. // N,H,W,C to N,C,H,W
+fn planar(values: &[f32], pixels: usize, channels: usize) -> Vec<f32> {
+    let image = |image: &[f32]| -> Vec<f32> {
+        (0..channels).flat_map(|channel| image[channel..].iter().step_by(channels).copied()).collect()
+    };
+    values.chunks_exact(pixels * channels).flat_map(image).collect()
+}
+
+fn layer(name: &str, geometry: Geometry) -> Layer {
+    let Geometry { input, output, kernel, stride, padding } = geometry;
+    Layer {
+        name: name.to_owned(),
+        channels: input.channels,
+        filters: output.channels,
+        filter_height: kernel[0],
+        filter_width: kernel[1],
+        stride: stride[0],
+        padding: padding[0],
+        groups: 1,
+        height: input.height,
+        width: input.width,
+        fully_connected: (output.height, output.width) == (1, 1) && padding == [0, 0],
+    }
+}
+
+/// A run's settings are in its folder; those of a way of a comparison in the folder above.
+fn config(folder: &Path) -> Result<PathBuf> {
+    let here = folder.join("config.toml");
+    let above = folder.parent().map(|parent| parent.join("config.toml"));
+    let found = [Some(here), above].into_iter().flatten().find(|path| path.is_file());
+    found.with_context(|| format!("--model {}: no config.toml in it or above it", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planes_are_image_by_image() {
+        let two_images_of_two_pixels = [1.0, 10.0, 2.0, 20.0, 3.0, 30.0, 4.0, 40.0];
+        assert_eq!(planar(&two_images_of_two_pixels, 2, 2), [1.0, 2.0, 10.0, 20.0, 3.0, 4.0, 30.0, 40.0]);
+    }
+}
