@@ -88,13 +88,21 @@ vectorised! {
     }
 
     /// `G g G^T` of the `width` filters of a panel. // W,3,3,C to F,C,W
-    pub(super) fn transform_filters(tile: Tile, from: &[f32], channels: usize, width: usize, to: &mut [f32]) {
+    pub(super) fn transform_filters(
+        tile: Tile,
+        from: &[f32],
+        channels: usize,
+        width: usize,
+        to: &mut [f32],
+        plane: usize,
+    ) {
         #[inline(always)]
         fn go<F: Filtering<N, M>, const N: usize, const M: usize>(
             from: &[f32],
             channels: usize,
             width: usize,
             to: &mut [f32],
+            plane: usize,
         ) {
             for filter in (0..width).step_by(LANES) {
                 for channel in (0..channels).step_by(LANES) {
@@ -104,7 +112,7 @@ vectorised! {
                     }
                     for frequency in 0..N * N {
                         for lane in 0..LANES {
-                            let to = &mut to[(frequency * channels + channel + lane) * width + filter..][..LANES];
+                            let to = &mut to[frequency * plane + (channel + lane) * width + filter..][..LANES];
                             for (at, to) in to.iter_mut().enumerate() {
                                 *to = transformed[at][frequency / N][frequency % N].0[lane];
                             }
@@ -114,8 +122,8 @@ vectorised! {
             }
         }
         match tile {
-            Tile::Two => go::<F2, 4, 2>(from, channels, width, to),
-            Tile::Four => go::<F4, 6, 4>(from, channels, width, to),
+            Tile::Two => go::<F2, 4, 2>(from, channels, width, to, plane),
+            Tile::Four => go::<F4, 6, 4>(from, channels, width, to, plane),
         }
     }
 
@@ -128,6 +136,7 @@ vectorised! {
         width: usize,
         filters: usize,
         to: &mut [f32],
+        plane: usize,
     ) {
         #[inline(always)]
         fn go<F: Filtering<N, M>, const N: usize, const M: usize>(
@@ -136,20 +145,21 @@ vectorised! {
             width: usize,
             filters: usize,
             to: &mut [f32],
+            plane: usize,
         ) {
             for filter in 0..filters {
                 for lane in (0..width).step_by(LANES) {
                     let transformed = both_sides(&load_square::<3>(&from[filter * 9 * channels + lane..], channels), F::g);
                     for (frequency, value) in transformed.as_flattened().iter().enumerate() {
-                        value.store(&mut to[(frequency * filters + filter) * width + lane..]);
+                        value.store(&mut to[frequency * plane + filter * width + lane..]);
                     }
                 }
             }
         }
         let from = &from[channel..];
         match tile {
-            Tile::Two => go::<F2, 4, 2>(from, channels, width, filters, to),
-            Tile::Four => go::<F4, 6, 4>(from, channels, width, filters, to),
+            Tile::Two => go::<F2, 4, 2>(from, channels, width, filters, to, plane),
+            Tile::Four => go::<F4, 6, 4>(from, channels, width, filters, to, plane),
         }
     }
 
@@ -157,7 +167,7 @@ vectorised! {
     pub(super) fn inverse_tiles(
         tile: Tile,
         from: &[f32],
-        tiles: usize,
+        plane: usize,
         width: usize,
         index: usize,
         bias: Option<&[f32]>,
@@ -168,7 +178,7 @@ vectorised! {
         #[inline(always)]
         fn go<F: Filtering<N, M>, const N: usize, const M: usize>(
             from: &[f32],
-            tiles: usize,
+            plane: usize,
             width: usize,
             bias: Option<&[f32]>,
             window: Window,
@@ -176,7 +186,7 @@ vectorised! {
             column: usize,
         ) {
             for lane in (0..width).step_by(LANES) {
-                let m = load_square::<N>(&from[lane..], tiles * width);
+                let m = load_square::<N>(&from[lane..], plane);
                 let y = both_sides(&m, F::a_t);
                 let bias = bias.map_or(Lane::default(), |bias| Lane::load(&bias[lane..]));
                 for (row, pixels) in y.iter().enumerate().take(window.bottom) {
@@ -189,8 +199,8 @@ vectorised! {
         }
         let from = &from[index * width..];
         match tile {
-            Tile::Two => go::<F2, 4, 2>(from, tiles, width, bias, window, to, column),
-            Tile::Four => go::<F4, 6, 4>(from, tiles, width, bias, window, to, column),
+            Tile::Two => go::<F2, 4, 2>(from, plane, width, bias, window, to, column),
+            Tile::Four => go::<F4, 6, 4>(from, plane, width, bias, window, to, column),
         }
     }
 
@@ -198,7 +208,7 @@ vectorised! {
     pub(super) fn add_windows(
         tile: Tile,
         from: &[f32],
-        tiles: usize,
+        plane: usize,
         width: usize,
         index: usize,
         window: Window,
@@ -208,14 +218,14 @@ vectorised! {
         #[inline(always)]
         fn go<F: Filtering<N, M>, const N: usize, const M: usize>(
             from: &[f32],
-            tiles: usize,
+            plane: usize,
             width: usize,
             window: Window,
             to: &mut MatrixMut<'_>,
             column: usize,
         ) {
             for lane in (0..width).step_by(LANES) {
-                let d = both_sides(&load_square::<N>(&from[lane..], tiles * width), F::b);
+                let d = both_sides(&load_square::<N>(&from[lane..], plane), F::b);
                 for (row, values) in d.iter().enumerate().take(window.bottom).skip(window.top) {
                     for (at, &value) in values.iter().enumerate().take(window.right).skip(window.left) {
                         let place = window.pixel + (row - window.top) * window.width + at - window.left;
@@ -227,8 +237,8 @@ vectorised! {
         }
         let from = &from[index * width..];
         match tile {
-            Tile::Two => go::<F2, 4, 2>(from, tiles, width, window, to, column),
-            Tile::Four => go::<F4, 6, 4>(from, tiles, width, window, to, column),
+            Tile::Two => go::<F2, 4, 2>(from, plane, width, window, to, column),
+            Tile::Four => go::<F4, 6, 4>(from, plane, width, window, to, column),
         }
     }
 
@@ -236,6 +246,7 @@ vectorised! {
     pub(super) fn inverse_filters(
         tile: Tile,
         from: &[f32],
+        plane: usize,
         filters: usize,
         width: usize,
         to: &mut MatrixMut<'_>,
@@ -244,6 +255,7 @@ vectorised! {
         #[inline(always)]
         fn go<F: Filtering<N, M>, const N: usize, const M: usize>(
             from: &[f32],
+            plane: usize,
             filters: usize,
             width: usize,
             to: &mut MatrixMut<'_>,
@@ -251,7 +263,7 @@ vectorised! {
         ) {
             for filter in 0..filters {
                 for lane in (0..width).step_by(LANES) {
-                    let u = load_square::<N>(&from[filter * width + lane..], filters * width);
+                    let u = load_square::<N>(&from[filter * width + lane..], plane);
                     for (tap, value) in both_sides(&u, F::g_t).as_flattened().iter().enumerate() {
                         value.store(to.part(filter * 9 + tap, column + lane, LANES));
                     }
@@ -259,8 +271,8 @@ vectorised! {
             }
         }
         match tile {
-            Tile::Two => go::<F2, 4, 2>(from, filters, width, to, column),
-            Tile::Four => go::<F4, 6, 4>(from, filters, width, to, column),
+            Tile::Two => go::<F2, 4, 2>(from, plane, filters, width, to, column),
+            Tile::Four => go::<F4, 6, 4>(from, plane, filters, width, to, column),
         }
     }
 }

@@ -34,6 +34,13 @@ use crate::team::{Shares, Units};
 /// Tiles that are handled at once: enough that transforming the filters again for each block costs little, few enough
 /// that a block stays in the cache.
 const BLOCK: usize = 128;
+/// Numbers from one frequency to the next, for rows x columns of each. Without the gap, the same place of all frequencies
+/// would often fall on the same lines of the cache, and a transform writes to all of them in turn.
+fn plane(rows: usize, columns: usize) -> usize {
+    const GAP: usize = 16;
+    rows * columns + GAP
+}
+
 /// Below this many tiles in a batch, transforming filters costs more than it saves.
 const FEWEST: usize = 12;
 
@@ -123,8 +130,9 @@ impl Algorithm for Winograd {
     fn workspace(&self, batch: usize, threads: usize) -> usize {
         let (channels, filters, width) = (self.geometry.input.channels, self.geometry.output.channels, panel_width());
         let (frequencies, tiles) = (self.frequencies(), self.most_tiles(batch));
-        let forward = tiles * channels + threads * (channels + tiles) * width;
-        let backward = tiles * apart(filters) + channels * filters + threads * (filters + 2 * tiles) * width;
+        let forward = plane(tiles, channels) + threads * (plane(channels, width) + plane(tiles, width));
+        let share = plane(filters, width) + 2 * plane(tiles, width);
+        let backward = plane(tiles, apart(filters)) + channels / width * plane(filters, width) + threads * share;
         frequencies * forward.max(backward)
     }
 
@@ -139,8 +147,8 @@ impl Algorithm for Winograd {
             let output = &mut pass.output[first * self.geometry.output.len()..][..images * self.geometry.output.len()];
 
             // V = B^T d B, a matrix of tiles x channels for each frequency; a thread takes some tiles of each. // F,T,C
-            let (transformed, shares) = pass.workspace.split_at_mut(frequencies * tiles * channels);
-            let rows = MatrixMut::new(transformed, frequencies, tiles * channels);
+            let (transformed, shares) = pass.workspace.split_at_mut(frequencies * plane(tiles, channels));
+            let rows = MatrixMut::strided(transformed, frequencies, tiles * channels, plane(tiles, channels));
             pass.team.deal(tiles, ByColumns::new(rows, channels), |range, mut rows| {
                 for tile in range.clone() {
                     let window = self.input_window(tile);
@@ -160,9 +168,10 @@ impl Algorithm for Winograd {
 
             let pixels = images * self.geometry.positions();
             let output = ByColumns::new(MatrixMut::new(output, pixels, filters), width);
-            let share = frequencies * (channels + tiles) * width;
+            let (of_filter, of_sums) = (plane(channels, width), plane(tiles, width));
+            let share = frequencies * (of_filter + of_sums);
             pass.team.deal(filters / width, (output, Shares::new(shares, share)), |range, (mut output, share)| {
-                let (filter, sums) = share.split_at_mut(frequencies * channels * width);
+                let (filter, sums) = share.split_at_mut(frequencies * of_filter);
                 for panel in range.clone() {
                     // U = G g G^T for the filters of a panel. // F,C,W
                     transform_filters(
@@ -171,12 +180,13 @@ impl Algorithm for Winograd {
                         channels,
                         width,
                         filter,
+                        of_filter,
                     );
                     // M = V U, a product for each frequency. // F,T,W
                     for frequency in 0..frequencies {
-                        let left = Matrix::new(&transformed[frequency * tiles * channels..], tiles, channels);
-                        let right = Panels::new(&filter[frequency * channels * width..], channels, width);
-                        let sums = MatrixMut::new(&mut sums[frequency * tiles * width..], tiles, width);
+                        let left = Matrix::new(&transformed[frequency * plane(tiles, channels)..], tiles, channels);
+                        let right = Panels::new(&filter[frequency * of_filter..], channels, width);
+                        let sums = MatrixMut::new(&mut sums[frequency * of_sums..], tiles, width);
                         product(sums, Mode::Set, left, right);
                     }
                     // Y = A^T M A
@@ -186,7 +196,7 @@ impl Algorithm for Winograd {
                         inverse_tiles(
                             self.tile,
                             sums,
-                            tiles,
+                            of_sums,
                             width,
                             tile,
                             bias,
@@ -205,8 +215,9 @@ impl Algorithm for Winograd {
         let frequencies = self.frequencies();
         let batch = pass.input.len() / self.geometry.input.len();
         let stride = apart(filters);
+        let of_filter = plane(filters, width);
         let mut input_gradient = pass.input_gradient;
-        let (sums, workspace) = pass.workspace.split_at_mut(frequencies * channels * filters);
+        let (sums, workspace) = pass.workspace.split_at_mut(channels / width * frequencies * of_filter);
         for first in (0..batch).step_by(self.images(batch)) {
             let images = self.images(batch).min(batch - first);
             let tiles = images * self.per_image();
@@ -214,8 +225,8 @@ impl Algorithm for Winograd {
             let output_gradient = &pass.output_gradient[first * self.geometry.output.len()..];
 
             // D = A Y' A^T, with room between its rows: one of the products reads it across. // F,T,O
-            let (transformed, shares) = workspace.split_at_mut(frequencies * tiles * stride);
-            let rows = MatrixMut::new(transformed, frequencies, tiles * stride);
+            let (transformed, shares) = workspace.split_at_mut(frequencies * plane(tiles, stride));
+            let rows = MatrixMut::strided(transformed, frequencies, tiles * stride, plane(tiles, stride));
             pass.team.deal(tiles, ByColumns::new(rows, stride), |range, mut rows| {
                 for tile in range.clone() {
                     let window = self.output_window(tile);
@@ -224,7 +235,8 @@ impl Algorithm for Winograd {
             });
             let transformed = &*transformed;
 
-            let share = frequencies * (filters + 2 * tiles) * width;
+            let of_windows = plane(tiles, width);
+            let share = frequencies * (of_filter + 2 * of_windows);
             let mode = if first == 0 { Mode::Set } else { Mode::Add };
             let last = first + images == batch;
             // The filters' gradients as rows of channels: a panel of channels is a range of columns.
@@ -234,16 +246,15 @@ impl Algorithm for Winograd {
                 let gradient = &mut gradient[first * self.geometry.input.len()..][..pixels * channels];
                 ByColumns::new(MatrixMut::new(gradient, pixels, channels), width)
             });
-            let parts =
-                (gradients, input_part, Units::new(sums, frequencies * filters * width), Shares::new(shares, share));
+            let parts = (gradients, input_part, Units::new(sums, frequencies * of_filter), Shares::new(shares, share));
             pass.team.deal(channels / width, parts, |range, (mut gradients, mut input_gradient, sums, share)| {
-                let (windows, share) = share.split_at_mut(frequencies * tiles * width);
-                let (window_gradients, filter) = share.split_at_mut(frequencies * tiles * width);
+                let (windows, share) = share.split_at_mut(frequencies * of_windows);
+                let (window_gradients, filter) = share.split_at_mut(frequencies * of_windows);
                 for panel in range.clone() {
                     let column = (panel - range.start) * width;
                     // The panel of V again. // F,T,W
                     {
-                        let mut rows = MatrixMut::new(windows, frequencies, tiles * width);
+                        let mut rows = MatrixMut::strided(windows, frequencies, tiles * width, of_windows);
                         for tile in 0..tiles {
                             let window = self.input_window(tile);
                             transform_windows(
@@ -259,18 +270,18 @@ impl Algorithm for Winograd {
                         }
                     }
                     // U' = V^T . D, transposed: filters x channels. // F,O,W
-                    let sums =
-                        &mut sums[column / width * frequencies * filters * width..][..frequencies * filters * width];
+                    let sums = &mut sums[column / width * frequencies * of_filter..][..frequencies * of_filter];
                     for frequency in 0..frequencies {
-                        let left = Matrix::strided(&transformed[frequency * tiles * stride..], tiles, filters, stride)
-                            .transposed();
-                        let right = Panels::new(&windows[frequency * tiles * width..], tiles, width);
-                        let out = MatrixMut::new(&mut sums[frequency * filters * width..], filters, width);
+                        let left =
+                            Matrix::strided(&transformed[frequency * plane(tiles, stride)..], tiles, filters, stride)
+                                .transposed();
+                        let right = Panels::new(&windows[frequency * of_windows..], tiles, width);
+                        let out = MatrixMut::new(&mut sums[frequency * of_filter..], filters, width);
                         product(out, mode, left, right);
                     }
                     if last {
                         // g' = G^T U' G
-                        inverse_filters(self.tile, sums, filters, width, &mut gradients, column);
+                        inverse_filters(self.tile, sums, of_filter, filters, width, &mut gradients, column);
                     }
                     let Some(input_gradient) = &mut input_gradient else { continue };
                     // V' = D U^T // F,T,W
@@ -282,11 +293,13 @@ impl Algorithm for Winograd {
                         width,
                         filters,
                         filter,
+                        of_filter,
                     );
                     for frequency in 0..frequencies {
-                        let left = Matrix::strided(&transformed[frequency * tiles * stride..], tiles, filters, stride);
-                        let right = Panels::new(&filter[frequency * filters * width..], filters, width);
-                        let out = MatrixMut::new(&mut window_gradients[frequency * tiles * width..], tiles, width);
+                        let left =
+                            Matrix::strided(&transformed[frequency * plane(tiles, stride)..], tiles, filters, stride);
+                        let right = Panels::new(&filter[frequency * of_filter..], filters, width);
+                        let out = MatrixMut::new(&mut window_gradients[frequency * of_windows..], tiles, width);
                         product(out, Mode::Set, left, right);
                     }
                     // d' = B V' B^T, added up where windows overlap.
@@ -295,7 +308,16 @@ impl Algorithm for Winograd {
                     }
                     for tile in 0..tiles {
                         let window = self.input_window(tile);
-                        add_windows(self.tile, window_gradients, tiles, width, tile, window, input_gradient, column);
+                        add_windows(
+                            self.tile,
+                            window_gradients,
+                            of_windows,
+                            width,
+                            tile,
+                            window,
+                            input_gradient,
+                            column,
+                        );
                     }
                 }
             });
