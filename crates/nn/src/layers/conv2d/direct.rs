@@ -112,7 +112,7 @@ impl Direct {
             for ky in 0..tall {
                 for filter in 0..output.channels {
                     let from = &filters[(filter * tall + ky) * wide * channels + channel..];
-                    for (to, from) in turned.by_ref().zip(from.iter().step_by(channels).take(wide)) {
+                    for (from, to) in from.iter().step_by(channels).take(wide).zip(turned.by_ref()) {
                         *to = *from;
                     }
                 }
