@@ -8,7 +8,8 @@
 //! | --- | --- |
 //! | what a network is, as data | [`network`] |
 //! | the networks by name | [`models`] |
-//! | a network that can be trained, and where its numbers live | [`model`], [`plan`] |
+//! | a network that can be trained | [`model`] |
+//! | where its numbers live, and which of them share memory | `layout`, [`plan`] |
 //! | forward and backward of each layer | [`layers`] |
 //! | matrix products and other inner loops | [`kernels`] |
 //! | the threads of one worker | [`team`] |
@@ -17,6 +18,7 @@
 
 pub mod kernels;
 pub mod layers;
+mod layout;
 pub mod model;
 pub mod models;
 pub mod network;
@@ -25,6 +27,7 @@ pub mod plan;
 pub mod schedule;
 pub mod team;
 
-pub use model::{Model, Parameter, Phase, Score};
+pub use layout::Parameter;
+pub use model::{Model, Phase, Score};
 pub use models::Architecture;
 pub use network::{Network, NetworkError};

@@ -7,9 +7,9 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use crate::kernels::cross_entropy;
-use crate::layers::{Backward, Forward, Geometry, Shape, Start, Tensor};
-use crate::network::{Network, NetworkError, Wired};
-use crate::plan::{Need, plan};
+use crate::layers::{Backward, Forward, Geometry, Shape, Start};
+use crate::layout::{Node, Parameter, lay_out, place};
+use crate::network::{Network, NetworkError};
 use crate::team::{Team, Units};
 
 /// How a batch fared.
@@ -28,37 +28,6 @@ pub enum Phase {
     Training,
     /// Batch norm uses its running statistics, and dropout drops nothing.
     Evaluation,
-}
-
-/// A tensor of a model.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Parameter {
-    /// PyTorch's name for it, such as `conv1.weight`.
-    pub name: String,
-    /// Its shape in PyTorch's layout: OIHW for a convolution, [out, in] for a linear layer.
-    pub shape: Vec<usize>,
-    /// Whether it is trained; batch norm's running statistics are not.
-    pub trained: bool,
-    window: [usize; 2],
-    start: Start,
-    /// Where it stands in the flat buffer of the values, or of the statistics.
-    range: Range<usize>,
-}
-
-impl Parameter {
-    /// Where it stands in the flat buffers of values and gradients, or in that of the statistics if it is not trained.
-    pub fn range(&self) -> Range<usize> {
-        self.range.clone()
-    }
-
-    /// For each element in PyTorch's layout its place in the flat buffer: channels last, as the activations have them.
-    fn places(&self) -> impl Iterator<Item = usize> + use<> {
-        let ([channels, area], start) = (self.window, self.range.start);
-        (0..self.range.len()).map(move |index| {
-            let (output, channel, at) = (index / (channels * area), index / area % channels, index % area);
-            start + (output * area + at) * channels + channel
-        })
-    }
 }
 
 /// A layer as reports show it.
@@ -105,22 +74,6 @@ pub struct Model {
     passes: u64,
 }
 
-struct Node {
-    wired: Wired,
-    shape: Shape,
-    /// Its part of the values and gradients.
-    values: Range<usize>,
-    statistics: Range<usize>,
-    /// Places in the arena for a whole batch; empty where there is nothing to keep.
-    output: Range<usize>,
-    output_gradient: Range<usize>,
-    /// Whether the gradient of the input, and of the shortcut, is written by a later layer first, so that this layer's
-    /// part must be added; where it is put until then.
-    add_to_input: Option<Range<usize>>,
-    forward: Duration,
-    backward: Duration,
-}
-
 impl Node {
     fn report(&self) -> LayerReport {
         let step = &self.wired.step;
@@ -151,20 +104,7 @@ impl Model {
         let wired = network.wire(batch)?;
         let [height, width, channels] = network.input;
         let input = Shape::new(height, width, channels);
-        let mut nodes: Vec<Node> = wired
-            .into_iter()
-            .map(|wired| Node {
-                shape: wired.step.output(),
-                wired,
-                values: 0..0,
-                statistics: 0..0,
-                output: 0..0,
-                output_gradient: 0..0,
-                add_to_input: None,
-                forward: Duration::ZERO,
-                backward: Duration::ZERO,
-            })
-            .collect();
+        let mut nodes: Vec<Node> = wired.into_iter().map(Node::new).collect();
         let (parameters, values, statistics) = lay_out(&mut nodes);
         let arena = place(&mut nodes, batch);
         let workspace = nodes.iter().map(|node| node.wired.step.workspace(batch, threads)).max().unwrap_or(0);
@@ -292,12 +232,6 @@ impl Model {
             };
             see(node.report(), value(node.wired.input), value(index + 1));
         }
-    }
-
-    /// Bytes of all buffers.
-    pub fn bytes(&self) -> usize {
-        let buffers = [&self.values, &self.gradients, &self.statistics, &self.arena, &self.workspace];
-        buffers.map(|buffer| buffer.len()).iter().sum::<usize>() * size_of::<f32>()
     }
 
     /// Runs the images through all layers and says how they fared.
@@ -436,76 +370,6 @@ impl Model {
         }
         None
     }
-}
-
-/// Lays the tensors out, last layer first, and lists them in the order of the layers.
-fn lay_out(nodes: &mut [Node]) -> (Vec<Parameter>, usize, usize) {
-    let (mut values, mut statistics) = (0, 0);
-    let mut parameters = Vec::new();
-    for node in nodes.iter_mut().rev() {
-        let name = &node.wired.name;
-        let list = |tensors: Vec<Tensor>, trained: bool, end: &mut usize| -> Vec<Parameter> {
-            let parameter = |tensor: Tensor| {
-                let range = *end..*end + tensor.shape.iter().product::<usize>();
-                *end = range.end;
-                let Tensor { shape, window, start, .. } = tensor;
-                Parameter { name: format!("{name}.{}", tensor.name), shape, trained, window, start, range }
-            };
-            tensors.into_iter().map(parameter).collect()
-        };
-        let starts = (values, statistics);
-        let mut of_layer = list(node.wired.step.tensors(), true, &mut values);
-        of_layer.extend(list(node.wired.step.statistics(), false, &mut statistics));
-        (node.values, node.statistics) = (starts.0..values, starts.1..statistics);
-        parameters.splice(0..0, of_layer);
-    }
-    (parameters, values, statistics)
-}
-
-/// Gives activations and gradients their places in the arena; returns its size. Forward of layer i is moment i, its
-/// backward as far from the end.
-fn place(nodes: &mut [Node], batch: usize) -> usize {
-    let count = nodes.len();
-    let (forward, backward) = (|index: usize| index, |index: usize| 2 * count - 1 - index);
-    let consumers = |nodes: &[Node], index: usize| -> Vec<usize> {
-        let reads = |node: &Node| node.wired.input == index + 1 || node.wired.shortcut == Some(index + 1);
-        (0..count).filter(|&consumer| reads(&nodes[consumer])).collect()
-    };
-    let mut needs = Vec::new();
-    for (index, node) in nodes.iter().enumerate() {
-        let size = batch * node.shape.len();
-        let readers = consumers(nodes, index);
-        let own = if node.wired.step.rereads().output { backward(index) } else { forward(index) };
-        let last_read = readers.iter().map(|&reader| {
-            let again = nodes[reader].wired.input == index + 1 && nodes[reader].wired.step.rereads().input;
-            if again { backward(reader) } else { forward(reader) }
-        });
-        // Nobody but the loss reads the last layer's output, when backward begins.
-        let until = last_read.max().unwrap_or(count).max(own);
-        needs.push(Need { size, from: forward(index), until });
-        // The first to write a gradient is its last reader in forward; the loss writes the last one.
-        let first_write = readers.last().map_or(count, |&reader| backward(reader));
-        needs.push(Need { size, from: first_write, until: backward(index) });
-    }
-    // Of several readers, the first in forward is the last in backward: it adds to what is there.
-    let adding: Vec<usize> = (0..count)
-        .filter_map(|index| {
-            let readers = consumers(nodes, index);
-            (readers.len() > 1).then(|| readers[0])
-        })
-        .collect();
-    for &reader in &adding {
-        let size = batch * nodes[nodes[reader].wired.input - 1].shape.len();
-        needs.push(Need { size, from: backward(reader), until: backward(reader) });
-    }
-    let (places, arena) = plan(&needs);
-    for (node, pair) in nodes.iter_mut().zip(places.chunks_exact(2)) {
-        (node.output, node.output_gradient) = (pair[0].clone(), pair[1].clone());
-    }
-    for (&reader, place) in adding.iter().zip(&places[2 * count..]) {
-        nodes[reader].add_to_input = Some(place.clone());
-    }
-    arena
 }
 
 #[cfg(test)]
