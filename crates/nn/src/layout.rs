@@ -1,7 +1,7 @@
 //! Where a model's numbers live: tensors in the flat buffers, activations and their gradients in the arena.
 
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::layers::{Shape, Start, Tensor};
 use crate::network::Wired;
@@ -38,6 +38,26 @@ impl Parameter {
     }
 }
 
+/// When a layer's last pass went on.
+#[derive(Debug, Clone, Copy)]
+pub struct Timing {
+    /// Its beginning.
+    pub began: Instant,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Timing {
+    fn never() -> Self {
+        Self { began: Instant::now(), took: Duration::ZERO }
+    }
+
+    /// From then until now.
+    pub(crate) fn since(began: Instant) -> Self {
+        Self { began, took: began.elapsed() }
+    }
+}
+
 /// A layer of a model, and the places of its numbers.
 pub(crate) struct Node {
     pub wired: Wired,
@@ -51,8 +71,8 @@ pub(crate) struct Node {
     /// Whether the gradient of the input, and of the shortcut, is written by a later layer first, so that this layer's
     /// part must be added; where it is put until then.
     pub add_to_input: Option<Range<usize>>,
-    pub forward: Duration,
-    pub backward: Duration,
+    pub forward: Timing,
+    pub backward: Timing,
 }
 
 impl Node {
@@ -66,8 +86,8 @@ impl Node {
             output: 0..0,
             output_gradient: 0..0,
             add_to_input: None,
-            forward: Duration::ZERO,
-            backward: Duration::ZERO,
+            forward: Timing::never(),
+            backward: Timing::never(),
         }
     }
 }

@@ -9,6 +9,7 @@
 //! | what a network is, as data | [`network`] |
 //! | the networks by name | [`models`] |
 //! | a network that can be trained | [`model`] |
+//! | how its layers pass numbers on | `body` |
 //! | where its numbers live, and which of them share memory | `layout`, [`plan`] |
 //! | forward and backward of each layer | [`layers`] |
 //! | matrix products and other inner loops | [`kernels`] |
@@ -16,6 +17,7 @@
 //! | what turns gradients into new parameters | [`optim`] |
 //! | the learning rate of each step | [`schedule`] |
 
+mod body;
 pub mod kernels;
 pub mod layers;
 mod layout;
@@ -27,7 +29,7 @@ pub mod plan;
 pub mod schedule;
 pub mod team;
 
-pub use layout::Parameter;
+pub use layout::{Parameter, Timing};
 pub use model::{Model, Phase, Score};
 pub use models::Architecture;
 pub use network::{Network, NetworkError};

@@ -1,16 +1,16 @@
 //! A network that can be trained: its layers, and the buffers that their numbers live in.
 
-use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
+use crate::body::{Body, part};
 use crate::kernels::cross_entropy;
-use crate::layers::{Backward, Forward, Geometry, Shape, Start};
-use crate::layout::{Node, Parameter, lay_out, place};
+use crate::layers::{Geometry, Peers, Shape, Start};
+use crate::layout::{Node, Parameter, Timing, lay_out, place};
 use crate::network::{Network, NetworkError};
-use crate::team::{Team, Units};
+use crate::team::Team;
 
 /// How a batch fared.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -53,25 +53,30 @@ pub struct LayerReport {
     pub backward: Duration,
 }
 
+/// When a layer's last passes went on.
+#[derive(Debug, Clone, Copy)]
+pub struct LayerTimes<'a> {
+    /// The layer.
+    pub name: &'a str,
+    /// Where its gradients end in the flat buffer.
+    pub gradients_end: usize,
+    /// Its last forward.
+    pub forward: Timing,
+    /// Its last backward.
+    pub backward: Timing,
+}
+
 /// Layers, and the buffers that their numbers live in.
 ///
 /// A pass allocates nothing: activations and their gradients have their places in one arena, in which those whose time
 /// is over make room for others.
 pub struct Model {
-    layers: Vec<Node>,
-    team: Team,
+    body: Body,
+    gradients: Vec<f32>,
     input: Shape,
     batch: usize,
     parameters: Vec<Parameter>,
-    values: Vec<f32>,
-    gradients: Vec<f32>,
-    statistics: Vec<f32>,
-    arena: Vec<f32>,
-    workspace: Vec<f32>,
     label_smoothing: f32,
-    seed: u64,
-    /// Training passes so far.
-    passes: u64,
 }
 
 impl Node {
@@ -87,15 +92,10 @@ impl Node {
             geometry: step.geometry(),
             operations: step.operations(),
             backward_operations: gradients * step.operations(),
-            forward: self.forward,
-            backward: self.backward,
+            forward: self.forward.took,
+            backward: self.backward.took,
         }
     }
-}
-
-/// A part of a place for a whole batch.
-fn part(place: &Range<usize>, images: usize, shape: Shape) -> Range<usize> {
-    place.start..place.start + if place.is_empty() { 0 } else { images * shape.len() }
 }
 
 impl Model {
@@ -108,21 +108,18 @@ impl Model {
         let (parameters, values, statistics) = lay_out(&mut nodes);
         let arena = place(&mut nodes, batch);
         let workspace = nodes.iter().map(|node| node.wired.step.workspace(batch, threads)).max().unwrap_or(0);
-        Ok(Self {
+        let body = Body {
             layers: nodes,
             team: Team::new(threads),
-            input,
-            batch,
-            parameters,
             values: vec![0.0; values],
-            gradients: vec![0.0; values],
             statistics: vec![0.0; statistics],
             arena: vec![0.0; arena],
             workspace: vec![0.0; workspace],
-            label_smoothing: 0.0,
+            peers: None,
             seed: 0,
             passes: 0,
-        })
+        };
+        Ok(Self { body, gradients: vec![0.0; values], input, batch, parameters, label_smoothing: 0.0 })
     }
 
     /// The most images it takes at once.
@@ -137,7 +134,7 @@ impl Model {
 
     /// How many classes it tells apart.
     pub fn classes(&self) -> usize {
-        self.layers.last().map_or(0, |last| last.shape.len())
+        self.body.layers.last().map_or(0, |last| last.shape.len())
     }
 
     /// Its tensors, in the order of the layers.
@@ -147,7 +144,7 @@ impl Model {
 
     /// All parameters, last layer first.
     pub fn values_mut(&mut self) -> &mut [f32] {
-        &mut self.values
+        &mut self.body.values
     }
 
     /// All gradients, in the same order.
@@ -157,12 +154,12 @@ impl Model {
 
     /// The numbers that are not trained but kept with the weights: batch norm's running statistics.
     pub fn statistics_mut(&mut self) -> &mut [f32] {
-        &mut self.statistics
+        &mut self.body.statistics
     }
 
     /// What an optimizer needs: the threads, the parameters to change and the gradients to change them by.
     pub fn for_optimizer(&mut self) -> (&mut Team, &mut [f32], &[f32]) {
-        (&mut self.team, &mut self.values, &self.gradients)
+        (&mut self.body.team, &mut self.body.values, &self.gradients)
     }
 
     /// Spreads this much of the right class's probability over all classes.
@@ -174,7 +171,7 @@ impl Model {
     pub fn initialise(&mut self, seed: u64) {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         for parameter in &self.parameters {
-            let buffer = if parameter.trained { &mut self.values } else { &mut self.statistics };
+            let buffer = if parameter.trained { &mut self.body.values } else { &mut self.body.statistics };
             match parameter.start {
                 Start::Ones => buffer[parameter.range()].fill(1.0),
                 Start::Zeros => buffer[parameter.range()].fill(0.0),
@@ -189,14 +186,25 @@ impl Model {
         }
     }
 
+    /// From now on batch norm normalises over the batches of all ranks, which `peers` adds numbers up over. All ranks
+    /// must then do the same passes.
+    pub fn normalise_with(&mut self, peers: Peers) {
+        self.body.peers = Some(peers);
+    }
+
+    /// Whether there is batch norm in it.
+    pub fn has_statistics(&self) -> bool {
+        !self.body.statistics.is_empty()
+    }
+
     /// Decides what dropout drops; ranks that train together need different seeds.
     pub fn set_dropout_seed(&mut self, seed: u64) {
-        self.seed = seed;
+        self.body.seed = seed;
     }
 
     /// A tensor's values in PyTorch's layout.
     pub fn export(&self, parameter: &Parameter) -> Vec<f32> {
-        let buffer = if parameter.trained { &self.values } else { &self.statistics };
+        let buffer = if parameter.trained { &self.body.values } else { &self.body.statistics };
         parameter.places().map(|place| buffer[place]).collect()
     }
 
@@ -210,25 +218,35 @@ impl Model {
     pub fn import(&mut self, index: usize, values: &[f32]) {
         let parameter = &self.parameters[index];
         assert_eq!(values.len(), parameter.range.len());
-        let buffer = if parameter.trained { &mut self.values } else { &mut self.statistics };
+        let buffer = if parameter.trained { &mut self.body.values } else { &mut self.body.statistics };
         for (place, &value) in parameter.places().zip(values) {
             buffer[place] = value;
         }
     }
 
+    /// When each layer's last passes went on, in the order of the layers.
+    pub fn timeline(&self) -> impl DoubleEndedIterator<Item = LayerTimes<'_>> {
+        self.body.layers.iter().map(|node| LayerTimes {
+            name: &node.wired.name,
+            gradients_end: node.values.end,
+            forward: node.forward,
+            backward: node.backward,
+        })
+    }
+
     /// The layers, with the times of their last passes.
     pub fn layers(&self) -> impl Iterator<Item = LayerReport> {
-        self.layers.iter().map(Node::report)
+        self.body.layers.iter().map(Node::report)
     }
 
     /// Runs the images through all layers as in evaluation, and shows what goes into each and what comes out.
     pub fn watch(&mut self, images: &[f32], count: usize, mut see: impl FnMut(LayerReport, &[f32], &[f32])) {
-        for index in 0..self.layers.len() {
-            self.forward_layer(index, images, count, Phase::Evaluation);
-            let node = &self.layers[index];
+        for index in 0..self.body.layers.len() {
+            self.body.forward_layer(index, images, count, Phase::Evaluation);
+            let node = &self.body.layers[index];
             let value = |source: usize| match source {
                 0 => images,
-                _ => &self.arena[part(&self.layers[source - 1].output, count, self.layers[source - 1].shape)],
+                _ => self.body.output(source - 1, count),
             };
             see(node.report(), value(node.wired.input), value(index + 1));
         }
@@ -239,8 +257,8 @@ impl Model {
         let batch = labels.len();
         assert_eq!(images.len(), batch * self.input.len());
         assert!(batch <= self.batch, "a batch of {batch} in a model built for {}", self.batch);
-        for index in 0..self.layers.len() {
-            self.forward_layer(index, images, batch, phase);
+        for index in 0..self.body.layers.len() {
+            self.body.forward_layer(index, images, batch, phase);
         }
         let mut score = Score::default();
         for (logits, &label) in self.logits(batch).chunks_exact(self.classes()).zip(labels) {
@@ -253,119 +271,63 @@ impl Model {
 
     /// What came out of the last layer. // N,classes
     pub fn logits(&self, batch: usize) -> &[f32] {
-        let last = self.layers.last().expect("a network has layers");
-        &self.arena[part(&last.output, batch, last.shape)]
-    }
-
-    fn forward_layer(&mut self, index: usize, images: &[f32], batch: usize, phase: Phase) {
-        let started = Instant::now();
-        let place = |source: usize| match source {
-            0 => 0..0,
-            _ => part(&self.layers[source - 1].output, batch, self.layers[source - 1].shape),
-        };
-        let (input, shortcut) = (self.layers[index].wired.input, self.layers[index].wired.shortcut);
-        let places = [place(input), shortcut.map_or(0..0, place), place(index + 1)];
-        let random = self.random(index);
-        let [from, other, output] = self.arena.get_disjoint_mut(places).expect("places do not overlap");
-        let node = &mut self.layers[index];
-        node.wired.step.forward(Forward {
-            team: &mut self.team,
-            training: phase == Phase::Training,
-            random,
-            parameters: &self.values[node.values.clone()],
-            statistics: &mut self.statistics[node.statistics.clone()],
-            input: if input == 0 { images } else { from },
-            shortcut: if shortcut == Some(0) { images } else { other },
-            output,
-            workspace: &mut self.workspace,
-        });
-        node.forward = started.elapsed();
-    }
-
-    /// Another number for each step and layer.
-    fn random(&self, layer: usize) -> u64 {
-        let mut bits = self.seed ^ self.passes.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ ((layer as u64) << 48);
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits ^ (bits >> 31)
+        self.body.output(self.body.layers.len() - 1, batch)
     }
 
     /// Overwrites the gradients with those of `scale` times the sum of the images' losses. Comes after
     /// [`Model::forward`] in training with the same images.
     pub fn backward(&mut self, images: &[f32], labels: &[u8], scale: f32) {
+        self.backward_in_buckets(images, labels, scale, &[], |_| ());
+    }
+
+    /// The same, and hands the gradients out in buckets while it goes on: `ready` is given each as soon as it is
+    /// complete. `ends` are the buckets' ends in the flat buffer, in ascending order.
+    pub fn backward_in_buckets<'a>(
+        &'a mut self,
+        images: &[f32],
+        labels: &[u8],
+        scale: f32,
+        ends: &[usize],
+        mut ready: impl FnMut(&'a mut [f32]),
+    ) {
         let batch = labels.len();
+        self.backward_loss(labels, scale);
+        // What has not been handed out begins at `start` of the flat buffer.
+        let (mut gradients, mut start) = (&mut self.gradients[..], 0);
+        let mut ends = ends.iter().copied().peekable();
+        for index in (0..self.body.layers.len()).rev() {
+            let own = self.body.layers[index].values.clone();
+            self.body.backward_layer(index, images, batch, &mut gradients[own.start - start..own.end - start]);
+            while let Some(end) = ends.next_if(|&end| end <= own.end) {
+                let (bucket, rest) = gradients.split_at_mut(end - start);
+                (gradients, start) = (rest, end);
+                ready(bucket);
+            }
+        }
+        self.body.passes += 1;
+    }
+
+    fn backward_loss(&mut self, labels: &[u8], scale: f32) {
         let (classes, smoothing) = (self.classes(), self.label_smoothing);
-        let last = self.layers.last().expect("a network has layers");
-        let places = [&last.output, &last.output_gradient].map(|place| part(place, batch, last.shape));
-        let [logits, gradients] = self.arena.get_disjoint_mut(places).expect("places do not overlap");
+        let last = self.body.layers.last().expect("a network has layers");
+        let places = [&last.output, &last.output_gradient].map(|place| part(place, labels.len(), last.shape));
+        let [logits, gradients] = self.body.arena.get_disjoint_mut(places).expect("places do not overlap");
         let images_of = logits.chunks_exact(classes).zip(gradients.chunks_exact_mut(classes));
         for ((logits, gradient), &label) in images_of.zip(labels) {
             cross_entropy::backward(logits, label.into(), smoothing, scale, gradient);
         }
-        for index in (0..self.layers.len()).rev() {
-            self.backward_layer(index, images, batch);
-        }
-        self.passes += 1;
-    }
-
-    fn backward_layer(&mut self, index: usize, images: &[f32], batch: usize) {
-        let started = Instant::now();
-        let random = self.random(index);
-        let node = &self.layers[index];
-        let (input, shortcut) = (node.wired.input, node.wired.shortcut);
-        let gradient_of = |source: usize| match source {
-            0 => 0..0,
-            _ => part(&self.layers[source - 1].output_gradient, batch, self.layers[source - 1].shape),
-        };
-        let rereads = node.wired.step.rereads();
-        let value_of = |source: usize| part(&self.layers[source - 1].output, batch, self.layers[source - 1].shape);
-        let own = match &node.add_to_input {
-            Some(place) => part(place, batch, self.layers[input - 1].shape),
-            None => gradient_of(input),
-        };
-        let places = [
-            if input > 0 && rereads.input { value_of(input) } else { 0..0 },
-            if rereads.output { value_of(index + 1) } else { 0..0 },
-            gradient_of(index + 1),
-            own.clone(),
-            shortcut.map_or(0..0, gradient_of),
-        ];
-        let add = node.add_to_input.as_ref().map(|_| [gradient_of(input), own]);
-        let [from, output, output_gradient, input_gradient, shortcut_gradient] =
-            self.arena.get_disjoint_mut(places).expect("places do not overlap");
-        let node = &mut self.layers[index];
-        node.wired.step.backward(Backward {
-            team: &mut self.team,
-            random,
-            parameters: &self.values[node.values.clone()],
-            input: if input == 0 { images } else { from },
-            output,
-            output_gradient,
-            gradients: &mut self.gradients[node.values.clone()],
-            input_gradient: (input > 0).then_some(input_gradient),
-            shortcut_gradient: shortcut.filter(|&source| source > 0).map(|_| shortcut_gradient),
-            workspace: &mut self.workspace,
-        });
-        if let Some(places) = add {
-            let [sum, own] = self.arena.get_disjoint_mut(places).expect("places do not overlap");
-            self.team.deal(sum.len(), Units::new(sum, 1), |range, sum| {
-                for (sum, own) in sum.iter_mut().zip(&own[range]) {
-                    *sum += own;
-                }
-            });
-        }
-        node.backward = started.elapsed();
     }
 
     /// The first layer from which something comes out that is not a finite number, or whose weights have it. Runs the
     /// images through the layers again, so it is for the case that something went wrong.
     pub fn first_not_finite(&mut self, images: &[f32], labels: &[u8]) -> Option<&str> {
         let finite = |values: &[f32]| values.iter().all(|value| value.is_finite());
-        for index in 0..self.layers.len() {
-            self.forward_layer(index, images, labels.len(), Phase::Training);
-            let node = &self.layers[index];
-            let output = &self.arena[part(&node.output, labels.len(), node.shape)];
-            if !finite(&self.values[node.values.clone()]) || !finite(output) {
-                return Some(&self.layers[index].wired.name);
+        self.body.peers = None; // The other ranks do not look with us.
+        for index in 0..self.body.layers.len() {
+            self.body.forward_layer(index, images, labels.len(), Phase::Training);
+            let values = &self.body.values[self.body.layers[index].values.clone()];
+            if !finite(values) || !finite(self.body.output(index, labels.len())) {
+                return Some(&self.body.layers[index].wired.name);
             }
         }
         None
@@ -482,8 +444,8 @@ mod tests {
     #[test]
     fn activations_whose_time_is_over_make_room() {
         let model = Model::new(&crate::Architecture::Vgg11.network(), 8, 1).unwrap();
-        let each: usize = model.layers.iter().map(|node| 8 * node.shape.len()).sum();
-        assert!(model.arena.len() < 2 * each * 6 / 10, "{} of {}", model.arena.len(), 2 * each);
+        let each: usize = model.body.layers.iter().map(|node| 8 * node.shape.len()).sum();
+        assert!(model.body.arena.len() < 2 * each * 6 / 10, "{} of {}", model.body.arena.len(), 2 * each);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! bias`. Forward reads the input twice, backward twice; a ReLU costs nothing more, since whether it let a number pass
 //! can be computed again.
 
-use super::{Backward, Forward, Layer, Rereads, Shape, Start, Tensor};
+use super::{Backward, Forward, Layer, Peers, Rereads, Shape, Start, Tensor};
 use crate::kernels::simd::{multiply_add, vectorised};
 use crate::team::{Shares, Units};
 
@@ -24,22 +24,65 @@ pub struct BatchNorm {
     /// `output = scale * input + offset`. // C
     scale: Vec<f32>,
     offset: Vec<f32>,
-    /// Of the last batch, and one over the root of its variance. // C
+    /// Of the last batch, that of all ranks if they normalise together. // C
     mean: Vec<f32>,
+    variance: Vec<f32>,
     inverse_deviation: Vec<f32>,
+    /// Numbers a channel that these are of.
+    count: f32,
+    /// What ranks that normalise together add up. // 2C+1
+    joint: Vec<f64>,
 }
 
 impl BatchNorm {
     /// For activations of this shape, with a ReLU after it or not.
     pub fn new(shape: Shape, rectified: bool) -> Self {
-        let [scale, offset, mean, inverse_deviation] = [(); 4].map(|()| vec![0.0; shape.channels]);
-        Self { shape, rectified, scale, offset, mean, inverse_deviation }
+        let [scale, offset, mean, variance, inverse_deviation] = [(); 5].map(|()| vec![0.0; shape.channels]);
+        let joint = vec![0.0; 2 * shape.channels + 1];
+        Self { shape, rectified, scale, offset, mean, variance, inverse_deviation, count: 0.0, joint }
+    }
+
+    /// Finds mean and variance from each thread's sums of differences from `mean`, and of their squares.
+    fn moments(&mut self, sums: &[f32], rows: usize, peers: Option<&mut Peers>) {
+        let channels = self.shape.channels;
+        let totals = |channel| [0, 1].map(|which| total(sums, channels, which, channel));
+        let Some(add_up) = peers else {
+            self.count = rows as f32;
+            for channel in 0..channels {
+                let [difference, square] = totals(channel).map(|sum| sum / self.count);
+                self.mean[channel] += difference;
+                self.variance[channel] = (square - difference * difference).max(0.0);
+            }
+            return;
+        };
+        // Each rank has another origin: plain sums can be added, and in f64 a large mean drowns nothing.
+        let (plain, squares) = self.joint.split_at_mut(channels + 1);
+        plain[channels] = rows as f64;
+        for channel in 0..channels {
+            let ([difference, square], origin) = (totals(channel).map(f64::from), f64::from(self.mean[channel]));
+            plain[channel] = difference + rows as f64 * origin;
+            squares[channel] = square + origin * (2.0 * difference + rows as f64 * origin);
+        }
+        add_up(&mut self.joint);
+        let (plain, squares) = self.joint.split_at(channels + 1);
+        let count = plain[channels];
+        self.count = count as f32;
+        for channel in 0..channels {
+            let mean = plain[channel] / count;
+            self.mean[channel] = mean as f32;
+            self.variance[channel] = (squares[channel] / count - mean * mean).max(0.0) as f32;
+        }
     }
 
     /// Below this, an output is cut off.
     fn floor(&self) -> f32 {
         if self.rectified { 0.0 } else { f32::NEG_INFINITY }
     }
+}
+
+/// The sum over all threads of one of their sums.
+fn total(sums: &[f32], channels: usize, which: usize, channel: usize) -> f32 {
+    sums.chunks_exact(4 * channels).map(|sums| sums[which * channels + channel]).sum()
 }
 
 impl Layer for BatchNorm {
@@ -76,26 +119,22 @@ impl Layer for BatchNorm {
         let rows = pass.input.len() / channels; // N,H,W
         let rows_of = |range: &std::ops::Range<usize>| &pass.input[range.start * channels..range.end * channels];
 
-        if pass.training && rows > 0 {
+        if pass.training && (rows > 0 || pass.peers.is_some()) {
             // Differences from some number of the channel, so that a large mean does not drown the variance.
-            let origin = &pass.input[..channels];
+            self.mean.copy_from_slice(if rows > 0 { &pass.input[..channels] } else { running_mean });
             let share = 4 * channels;
             let workspace = &mut pass.workspace[..pass.team.threads() * share];
             workspace.fill(0.0);
             pass.team.deal(rows, Shares::new(workspace, share), |range, share| {
-                sum_powers(rows_of(&range), origin, share);
+                sum_powers(rows_of(&range), &self.mean, share);
             });
-            let count = rows as f32;
+            self.moments(workspace, rows, pass.peers);
             for channel in 0..channels {
-                let total =
-                    |which| workspace.chunks_exact(share).map(|sums| sums[which * channels + channel]).sum::<f32>();
-                let (difference, square) = (total(0) / count, total(1) / count);
-                let (mean, variance) = (origin[channel] + difference, (square - difference * difference).max(0.0));
-                self.mean[channel] = mean;
+                let (mean, variance) = (self.mean[channel], self.variance[channel]);
                 self.inverse_deviation[channel] = 1.0 / (variance + EPSILON).sqrt();
                 running_mean[channel] += MOMENTUM * (mean - running_mean[channel]);
                 // The running one is that of the population; one row alone says nothing about it.
-                let unbiased = variance * count / (count - 1.0).max(1.0);
+                let unbiased = variance * self.count / (self.count - 1.0).max(1.0);
                 running_variance[channel] += MOMENTUM * (unbiased - running_variance[channel]);
             }
         } else {
@@ -127,18 +166,25 @@ impl Layer for BatchNorm {
             let affine = (&self.scale[..], &self.offset[..], self.floor());
             sum_gradients(&pass.output_gradient[range.clone()], &pass.input[range], &self.mean, affine, share);
         });
+        let (bias_sums, weight_sums) = self.joint.split_at_mut(channels);
         for channel in 0..channels {
-            let total = |which| workspace.chunks_exact(share).map(|sums| sums[which * channels + channel]).sum::<f32>();
-            bias_gradient[channel] = total(0);
-            weight_gradient[channel] = total(1) * self.inverse_deviation[channel];
+            let [plain, weighted] = [0, 1].map(|which| total(workspace, channels, which, channel));
+            let weighted = weighted * self.inverse_deviation[channel];
+            (bias_gradient[channel], weight_gradient[channel]) = (plain, weighted);
+            (bias_sums[channel], weight_sums[channel]) = (plain.into(), weighted.into());
+        }
+        // The input's gradient depends on the sums over all that was normalised together.
+        if let Some(add_up) = pass.peers {
+            add_up(&mut self.joint[..2 * channels]);
         }
         let Some(input_gradient) = pass.input_gradient else { return };
         // input' = scale g + slope input + level
         let (slope, level) = workspace.split_at_mut(channels);
         for channel in 0..channels {
-            let pull = self.scale[channel] * weight_gradient[channel] * self.inverse_deviation[channel] / rows as f32;
+            let [bias_sum, weight_sum] = [0, channels].map(|start| self.joint[start + channel] as f32 / self.count);
+            let pull = self.scale[channel] * weight_sum * self.inverse_deviation[channel];
             slope[channel] = -pull;
-            level[channel] = pull * self.mean[channel] - self.scale[channel] * bias_gradient[channel] / rows as f32;
+            level[channel] = pull * self.mean[channel] - self.scale[channel] * bias_sum;
         }
         let (slope, level) = (&slope[..], &level[..channels]);
         pass.team.deal(rows, Units::new(input_gradient, channels), |range, gradient| {
@@ -263,6 +309,65 @@ mod tests {
                 assert!((mean - f64::from(bench.parameters[3 + channel])).abs() < 1e-3, "{mean}");
                 assert!((variance.sqrt() / f64::from(bench.parameters[channel]) - 1.0).abs() < 1e-3, "{variance}");
             }
+        }
+    }
+
+    /// Ranks with 3, 0 and 2 images, as threads, against one with all five.
+    #[test]
+    fn ranks_that_normalise_together_find_what_one_with_all_images_finds() {
+        use std::sync::{Arc, Barrier, Mutex};
+
+        let shape = Shape::new(3, 5, 4);
+        for rectified in [false, true] {
+            let mut layer = BatchNorm::new(shape, rectified);
+            let mut whole = check::Bench::new(&mut layer, shape, 5, 1);
+            whole.input.iter_mut().for_each(|value| *value += 100.0);
+            let (input, direction) = (whole.input.clone(), check::noise(5 * shape.len(), 3));
+            let output = whole.forward(5, true);
+            let gradients = whole.backward(&output, &direction);
+            let statistics = whole.statistics.clone();
+
+            let parts = [0..3, 3..3, 3..5];
+            let (sums, meeting) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Barrier::new(parts.len())));
+            let together = std::thread::scope(|scope| {
+                let ranks = parts.clone().map(|part| {
+                    let (sums, meeting, images) = (Arc::clone(&sums), Arc::clone(&meeting), part.len());
+                    let range = part.start * shape.len()..part.end * shape.len();
+                    let (input, direction) = (input[range.clone()].to_vec(), direction[range].to_vec());
+                    scope.spawn(move || {
+                        let mut layer = BatchNorm::new(shape, rectified);
+                        let mut bench = check::Bench::new(&mut layer, shape, images, 2);
+                        bench.input = input;
+                        bench.peers = Some(Box::new(move |numbers| {
+                            meeting.wait();
+                            sums.lock().unwrap().resize(numbers.len(), 0.0);
+                            meeting.wait();
+                            sums.lock().unwrap().iter_mut().zip(&*numbers).for_each(|(sum, number)| *sum += number);
+                            meeting.wait();
+                            numbers.copy_from_slice(&sums.lock().unwrap());
+                            meeting.wait();
+                            sums.lock().unwrap().clear();
+                        }));
+                        let output = bench.forward(images, true);
+                        let gradients = bench.backward(&output, &direction);
+                        (output, gradients, bench.statistics)
+                    })
+                });
+                ranks.map(|rank| rank.join().unwrap())
+            });
+            let close = |what: &str, found: &[f32], expected: &[f32]| {
+                assert_eq!(found.len(), expected.len());
+                for (found, expected) in found.iter().zip(expected) {
+                    let error = (found - expected).abs();
+                    assert!(error < 2e-4 * expected.abs().max(1.0), "{what}: {found} is not {expected}");
+                }
+            };
+            close("output", &together.each_ref().map(|rank| &rank.0[..]).concat(), &output);
+            close("input", &together.each_ref().map(|rank| &rank.1.input[..]).concat(), &gradients.input);
+            let sums: Vec<f32> =
+                (0..2 * shape.channels).map(|at| together.iter().map(|rank| rank.1.parameters[at]).sum()).collect();
+            close("parameters", &sums, &gradients.parameters);
+            together.iter().for_each(|rank| close("statistics", &rank.2, &statistics));
         }
     }
 

@@ -19,6 +19,7 @@ pub fn noise(length: usize, seed: u32) -> Vec<f32> {
 pub struct Bench<'a> {
     pub layer: &'a mut dyn Layer,
     pub team: Team,
+    pub peers: Option<Peers>,
     pub parameters: Vec<f32>,
     pub statistics: Vec<f32>,
     pub input: Vec<f32>,
@@ -42,7 +43,7 @@ impl<'a> Bench<'a> {
         let parameters = noise(count(&layer.tensors()), 1);
         let statistics = vec![1.0; count(&layer.statistics())];
         let (input, shortcut) = (noise(batch * input.len(), 2), noise(batch * input.len(), 4));
-        Self { layer, team: Team::new(threads), parameters, statistics, input, shortcut }
+        Self { layer, team: Team::new(threads), peers: None, parameters, statistics, input, shortcut }
     }
 
     fn workspace(&self) -> Vec<f32> {
@@ -55,6 +56,7 @@ impl<'a> Bench<'a> {
         let mut workspace = self.workspace();
         self.layer.forward(Forward {
             team: &mut self.team,
+            peers: self.peers.as_mut(),
             training,
             random: 7,
             parameters: &self.parameters,
@@ -75,6 +77,7 @@ impl<'a> Bench<'a> {
         let rereads = self.layer.rereads();
         self.layer.backward(Backward {
             team: &mut self.team,
+            peers: self.peers.as_mut(),
             random: 7,
             parameters: &self.parameters,
             input: if rereads.input { &self.input } else { &[] },

@@ -139,10 +139,15 @@ pub trait Layer: Send {
     fn backward(&mut self, pass: Backward<'_>);
 }
 
+/// Replaces numbers by their sums over all ranks, which all call it with as many numbers and in the same order.
+pub type Peers = Box<dyn FnMut(&mut [f64]) + Send>;
+
 /// What a layer's forward reads and writes.
 pub struct Forward<'a> {
     /// The threads to do it on.
     pub team: &'a mut Team,
+    /// The other ranks, if batch norm normalises over their images too.
+    pub peers: Option<&'a mut Peers>,
     /// Whether a backward follows. Batch norm and dropout do something else otherwise.
     pub training: bool,
     /// Another number in each step and layer, for a layer that needs randomness.
@@ -165,6 +170,8 @@ pub struct Forward<'a> {
 pub struct Backward<'a> {
     /// The threads to do it on.
     pub team: &'a mut Team,
+    /// The other ranks, if batch norm normalises over their images too.
+    pub peers: Option<&'a mut Peers>,
     /// The same as in forward.
     pub random: u64,
     /// The layer's parameters.
