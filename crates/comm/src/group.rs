@@ -43,7 +43,7 @@ enum State {
 type Job = Box<dyn FnOnce(&mut Engine) + Send>;
 
 /// What does the work.
-struct Engine {
+pub(crate) struct Engine {
     transport: Counted<Box<dyn Transport>>,
     scratch: Scratch,
     tuning: Tuning,
@@ -78,6 +78,11 @@ impl Group {
     /// Bytes that this rank has sent so far, or put into shared memory for others.
     pub fn bytes_sent(&mut self) -> u64 {
         self.engine().transport.bytes_sent()
+    }
+
+    /// Messages that this rank has sent so far.
+    pub fn messages_sent(&mut self) -> u64 {
+        self.engine().transport.messages_sent()
     }
 
     /// What the choice of algorithms rests on.
@@ -213,7 +218,7 @@ impl Group {
     }
 
     /// The engine, once all handles' work is done.
-    fn engine(&mut self) -> &mut Engine {
+    pub(crate) fn engine(&mut self) -> &mut Engine {
         if let State::Away(..) = self.state {
             let State::Away(queue, thread) = std::mem::replace(&mut self.state, State::Moving) else { unreachable!() };
             drop(queue); // The thread ends after its last job.
@@ -271,7 +276,7 @@ impl Engine {
         algorithm
     }
 
-    fn all_reduce<T: Element>(&mut self, data: &mut [T], op: Op, how: How) -> Result<(), CollectiveError> {
+    pub(crate) fn all_reduce<T: Element>(&mut self, data: &mut [T], op: Op, how: How) -> Result<(), CollectiveError> {
         let algorithm = how.algorithm.unwrap_or_else(|| self.choice(size_of_val(data)));
         let call =
             Call { algorithm: Some(algorithm), op: Some(op), ..self.call::<T>(Collective::AllReduce, data.len()) };

@@ -26,6 +26,7 @@
 //! | look for | in |
 //! | --- | --- |
 //! | what a trainer holds, and all that ranks can do together | [`group`] |
+//! | all-reduces that go on while the caller computes | [`overlap`] |
 //! | the algorithms, one a file, each like its paper | [`collective`] |
 //! | how bytes get from one rank to another | [`transport`] |
 //! | how processes find each other, and who may come in | [`rendezvous`] |
@@ -38,6 +39,7 @@ pub mod collective;
 pub mod cost;
 pub mod element;
 pub mod group;
+pub mod overlap;
 pub mod rendezvous;
 pub mod transport;
 pub mod tune;
