@@ -175,7 +175,8 @@ mod tests {
     }
 
     fn plan(data: &Dataset, rank: usize, world: usize, batch: usize, epochs: usize) -> Plan {
-        let shard = Shard { images: data.train.len(), rank, world, batch, shuffle: Some(4) };
+        let deal = crate::shard::Deal::Strided;
+        let shard = Shard { images: data.train.len(), rank, world, batch, shuffle: Some(4), deal };
         Plan {
             images: Arc::clone(&data.train),
             steps: epochs * shard.steps(),

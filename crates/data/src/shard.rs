@@ -1,11 +1,35 @@
 //! Who trains on what: the images of an epoch in one order for all, and each rank's part of it.
 //!
-//! Rank r of p takes every p-th image of the epoch's order, beginning with the r-th, as PyTorch's DistributedSampler
-//! does. So the batches that p ranks of b images take in step k are together what one rank of p*b images takes in
-//! step k, and both follow the same curve.
+//! By default rank r of p takes every p-th image of the epoch's order, beginning with the r-th, as PyTorch's
+//! DistributedSampler does. So the batches that p ranks of b images take in step k are together what one rank of p*b
+//! images takes in step k, and both follow the same curve. Other than there, no image is taken twice to make the shards
+//! equal.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+
+/// How an epoch's images are dealt out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Deal {
+    /// Every p-th image, as PyTorch's DistributedSampler deals.
+    #[default]
+    Strided,
+    /// One piece a rank, as `numpy.array_split` cuts.
+    Contiguous,
+}
+
+impl Deal {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Strided, Self::Contiguous];
+
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Strided => "strided",
+            Self::Contiguous => "contiguous",
+        }
+    }
+}
 
 /// One rank's part of the images.
 #[derive(Debug, Clone)]
@@ -20,6 +44,8 @@ pub struct Shard {
     pub batch: usize,
     /// Shuffle anew in each epoch with this seed, or keep the order of the files.
     pub shuffle: Option<u64>,
+    /// How that order is dealt out.
+    pub deal: Deal,
 }
 
 impl Shard {
@@ -46,9 +72,14 @@ impl Shard {
         order.clear();
         order.extend(0..self.images);
         self.shuffle(epoch, order);
+        // Either way the first ranks have one more where it does not come out even.
         let mine = self.images.saturating_sub(self.rank).div_ceil(self.world);
+        let (first, stride) = match self.deal {
+            Deal::Strided => (self.rank, self.world),
+            Deal::Contiguous => (self.rank * (self.images / self.world) + self.rank.min(self.images % self.world), 1),
+        };
         for at in 0..mine {
-            order[at] = order[self.rank + at * self.world];
+            order[at] = order[first + at * stride];
         }
         order.truncate(mine);
     }
@@ -78,17 +109,21 @@ mod tests {
     use super::*;
 
     fn shard(images: usize, rank: usize, world: usize, batch: usize, shuffle: Option<u64>) -> Shard {
-        Shard { images, rank, world, batch, shuffle }
+        Shard { images, rank, world, batch, shuffle, deal: Deal::Strided }
     }
 
     #[test]
     fn shards_are_disjoint_cover_all_and_differ_by_one_at_most() {
         for images in [1, 7, 100, 1009] {
             for world in 1..=7 {
-                for shuffle in [None, Some(3)] {
-                    let shards: Vec<_> =
-                        (0..world).map(|rank| shard(images, rank, world, 5, shuffle).epoch(2)).collect();
+                for (shuffle, deal) in [(None, Deal::Strided), (Some(3), Deal::Strided), (Some(3), Deal::Contiguous)] {
+                    let of = |rank| Shard { deal, ..shard(images, rank, world, 5, shuffle) };
+                    let shards: Vec<_> = (0..world).map(|rank| of(rank).epoch(2)).collect();
                     assert!(shards[0].len() - shards[world - 1].len() <= 1);
+                    for step in 0..of(0).steps() {
+                        let together: usize = shards.iter().map(|shard| batch_of(shard, step, 5).len()).sum();
+                        assert_eq!(together, of(0).step_images(step));
+                    }
                     let mut all = shards.concat();
                     all.sort_unstable();
                     assert_eq!(all, (0..images).collect::<Vec<_>>());
@@ -114,6 +149,25 @@ mod tests {
                 assert_eq!(together.len(), single.step_images(step));
             }
         }
+    }
+
+    /// `numpy.array_split(numpy.arange(10), 4)` is [0 1 2], [3 4 5], [6 7], [8 9].
+    #[test]
+    fn contiguous_shards_are_those_of_array_split() {
+        let of = |rank| Shard { deal: Deal::Contiguous, ..shard(10, rank, 4, 5, None) }.epoch(0);
+        assert_eq!([of(0), of(1), of(2), of(3)], [vec![0, 1, 2], vec![3, 4, 5], vec![6, 7], vec![8, 9]]);
+    }
+
+    /// Whoever forgets to tell the sampler the epoch gets the first epoch's order for ever: a rank then never sees any
+    /// image but those of its first shard.
+    #[test]
+    fn without_the_epoch_a_rank_sees_the_same_images_for_ever() {
+        let rank = shard(1000, 1, 4, 10, Some(7));
+        let seen = |epoch_of: fn(usize) -> usize| -> BTreeSet<usize> {
+            (0..20).flat_map(|epoch| rank.epoch(epoch_of(epoch))).collect()
+        };
+        assert_eq!(seen(|_| 0).len(), 250);
+        assert!(seen(|epoch| epoch).len() > 980, "20 draws of a quarter leave out 0.3%");
     }
 
     #[test]
