@@ -25,7 +25,9 @@ mod report;
 mod run_dir;
 mod settings;
 mod show;
+mod trace_file;
 mod train;
+mod ways;
 
 use std::process::ExitCode;
 

@@ -1,4 +1,5 @@
-//! What a run leaves behind: `runs/NAME/` with config.toml, metrics.jsonl, summary.json, report.html and the weights.
+//! What a run leaves behind: `runs/NAME/` with config.toml, metrics.jsonl, steps.jsonl,
+//! summary.json, report.html, trace.json and the weights.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -6,11 +7,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use ringstep_data::file;
-use ringstep_train::worker::Epoch;
+use ringstep_train::records::{Epoch, Parts};
+use ringstep_train::summary::StepSummary;
 use serde::Serialize;
 
 /// Every run begins it, so it tells a run's folder from others.
 const METRICS: &str = "metrics.jsonl";
+const STEPS: &str = "steps.jsonl";
 
 /// The folder of a run.
 pub struct RunDir {
@@ -28,10 +31,18 @@ struct Metric<'a> {
     loss: Option<f64>,
     accuracy: Option<f64>,
     seconds: f64,
-    compute_seconds: f64,
-    comm_seconds: f64,
-    data_seconds: f64,
+    #[serde(flatten)]
+    parts: Parts,
     bytes_sent: u64,
+}
+
+/// One line of steps.jsonl: one step of one row, over all ranks.
+#[derive(Serialize)]
+struct StepLine<'a> {
+    sync: &'a str,
+    step: usize,
+    #[serde(flatten)]
+    summary: &'a StepSummary,
 }
 
 impl RunDir {
@@ -52,7 +63,7 @@ impl RunDir {
         };
         let metrics = path.join(METRICS);
         let metrics = lock(&metrics).with_context(|| metrics.display().to_string())?;
-        for name in ["summary.json", "report.html"] {
+        for name in ["summary.json", "report.html", STEPS] {
             match fs::remove_file(path.join(name)) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     bail!("{}: {error}", path.join(name).display())
@@ -68,17 +79,29 @@ impl RunDir {
         self.path.join(name)
     }
 
-    /// Where the weights of a row go: each row of a comparison has a folder of its own.
-    pub fn model_file(&self, row: Option<&str>) -> Result<PathBuf> {
+    /// Where the weights and the trace of a row go: each row of a comparison has a folder of its own.
+    pub fn row_folder(&self, row: Option<&str>) -> Result<PathBuf> {
         let folder = row.map_or_else(|| self.path.clone(), |row| self.path.join(row));
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-        Ok(folder.join("model.safetensors"))
+        Ok(folder)
     }
 
     /// Writes a file of this run, whole.
     pub fn write(&self, name: &str, content: &str) -> Result<()> {
         let path = self.file(name);
         file::write_whole(&path, content.as_bytes()).with_context(|| path.display().to_string())
+    }
+
+    /// Writes steps.jsonl: the steps of each row.
+    pub fn write_steps<'a>(&self, rows: impl Iterator<Item = (&'a str, &'a [StepSummary])>) -> Result<()> {
+        let mut lines = String::new();
+        for (sync, steps) in rows {
+            for (step, summary) in steps.iter().enumerate() {
+                lines += &serde_json::to_string(&StepLine { sync, step, summary })?;
+                lines.push('\n');
+            }
+        }
+        self.write(STEPS, &lines)
     }
 
     /// Adds a line to metrics.jsonl.
@@ -92,9 +115,7 @@ impl RunDir {
             loss: per_image(epoch.loss_sum),
             accuracy: per_image(epoch.correct as f64),
             seconds: epoch.seconds,
-            compute_seconds: epoch.compute_seconds,
-            comm_seconds: epoch.comm_seconds,
-            data_seconds: epoch.data_seconds,
+            parts: epoch.parts,
             bytes_sent: epoch.bytes_sent,
         };
         writeln!(self.metrics, "{}", serde_json::to_string(&metric)?)

@@ -4,13 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use ringstep_comm::Algorithm;
 use ringstep_data::augment::Augment;
 use ringstep_data::mnist::MNIST;
 use ringstep_data::synthetic;
 use ringstep_nn::Architecture;
 use ringstep_train::job::{Design, Length};
-use ringstep_train::strategy::AUTO;
 use ringstep_train::{Job, Sync};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -38,8 +36,9 @@ pub struct Settings {
     /// Train on the first N images only; of mnist up to 2,000 are built in, with 1,000 test images.
     #[arg(long, value_name = "N")]
     pub samples: Option<usize>,
-    /// How workers stay in step: single, gather-scatter, all-reduce; for compare a list [default: all-reduce; for
-    /// compare all of them]
+    /// How workers stay in step: single, gather-scatter, all-reduce (a collective a parameter, after backward), ddp
+    /// (buckets of gradients, while backward goes on), data-parallel (one process whose rank 0 holds the model); for
+    /// compare a list [default: all-reduce; for compare the first three]
     #[arg(long, value_name = "WAY", value_delimiter = ',')]
     #[serde(deserialize_with = "one_or_many")]
     pub sync: Vec<String>,
@@ -47,6 +46,9 @@ pub struct Settings {
     /// hierarchical, or auto: the best by measurement [default: ring]
     #[arg(long)]
     pub algorithm: Option<String>,
+    /// Size of ddp's buckets, such as 4MiB; the first is an eighth of it [default: from the cost model]
+    #[arg(long, value_name = "BYTES")]
+    pub bucket: Option<String>,
     /// How worker processes talk: tcp, or shm, memory that they share [default: tcp]
     #[arg(long)]
     pub transport: Option<String>,
@@ -56,6 +58,9 @@ pub struct Settings {
     /// Images a worker and step [default: 5; for single 20. In compare, single takes the images of all workers]
     #[arg(long, value_name = "N")]
     pub batch: Option<usize>,
+    /// Batches in a step, whose gradients are added up before workers synchronise [default: 1]
+    #[arg(long, value_name = "N")]
+    pub accumulate: Option<usize>,
     /// Times to train on all images [default: 100]
     #[arg(long, value_name = "N", conflicts_with = "steps")]
     pub epochs: Option<usize>,
@@ -110,6 +115,14 @@ pub struct Settings {
     /// Take the images in a new order in each epoch [default: false]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub shuffle: Option<bool>,
+    /// How images are dealt out to workers: strided, every p-th to each; or contiguous, one piece to each [default:
+    /// strided]
+    #[arg(long, value_name = "strided|contiguous")]
+    pub shard: Option<String>,
+    /// What workers share of batch norm's statistics: local, nothing; broadcast, rank 0's running ones; or sync, all of
+    /// them, as one worker with the whole batch would have them [default: local]
+    #[arg(long, value_name = "MODE")]
+    pub batch_norm: Option<String>,
     /// Change training images at random: crop pads by 4 pixels and takes a window of the old size, flip mirrors every
     /// other image; a list, or none [default: none]
     #[arg(long, value_name = "CHANGES", value_delimiter = ',')]
@@ -118,6 +131,19 @@ pub struct Settings {
     /// Also test after every N epochs [default: only at the end]
     #[arg(long, value_name = "N")]
     pub test_every: Option<usize>,
+    /// Compare all ranks' parameters after every N steps, and stop if one differs [default: at the end]
+    #[arg(long, value_name = "N")]
+    pub verify_every: Option<usize>,
+    /// Print each rank's loss after every N steps
+    #[arg(long, value_name = "N")]
+    pub log_every: Option<usize>,
+    /// Steps to record in trace.json, from the first on [default: 50]
+    #[arg(long, value_name = "STEPS")]
+    pub trace: Option<usize>,
+    /// Measure the network at the end, and say how long a step should have taken by the cost model [default: true for
+    /// compare]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub predict: Option<bool>,
     /// Start from these weights instead of random ones (PyTorch's names and layouts)
     #[arg(long, value_name = "FILE.safetensors")]
     pub init: Option<PathBuf>,
@@ -170,7 +196,8 @@ pub enum Launch {
 impl Launch {
     const ALL: [Self; 2] = [Self::Processes, Self::Threads];
 
-    fn name(self) -> &'static str {
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Processes => "processes",
             Self::Threads => "threads",
@@ -198,12 +225,6 @@ impl ProcessTransport {
             Self::Shm => "shm",
         }
     }
-}
-
-/// The algorithm of this name; `None` for auto.
-pub fn named_algorithm(name: &str) -> Result<Option<Algorithm>> {
-    let known: Vec<Option<Algorithm>> = [None].into_iter().chain(Algorithm::ALL.map(Some)).collect();
-    lookup("algorithm", name, &known, |algorithm| algorithm.map_or(AUTO, Algorithm::name))
 }
 
 /// How a model's name ends if it is a file.
@@ -263,9 +284,11 @@ impl Settings {
             samples: self.samples.or(base.samples),
             sync: if self.sync.is_empty() { base.sync } else { self.sync },
             algorithm: self.algorithm.or(base.algorithm),
+            bucket: self.bucket.or(base.bucket),
             transport: self.transport.or(base.transport),
             workers: self.workers.or(base.workers),
             batch: self.batch.or(base.batch),
+            accumulate: self.accumulate.or(base.accumulate),
             epochs,
             steps,
             threads: self.threads.or(base.threads),
@@ -284,8 +307,14 @@ impl Settings {
             label_smoothing: self.label_smoothing.or(base.label_smoothing),
             seed: self.seed.or(base.seed),
             shuffle: self.shuffle.or(base.shuffle),
+            shard: self.shard.or(base.shard),
+            batch_norm: self.batch_norm.or(base.batch_norm),
             augment: if self.augment.is_empty() { base.augment } else { self.augment },
             test_every: self.test_every.or(base.test_every),
+            verify_every: self.verify_every.or(base.verify_every),
+            log_every: self.log_every.or(base.log_every),
+            trace: self.trace.or(base.trace),
+            predict: self.predict.or(base.predict),
             init: self.init.or(base.init),
             launch: self.launch.or(base.launch),
         }
@@ -294,18 +323,7 @@ impl Settings {
     /// Decides whatever was left open.
     pub fn complete(mut self, mode: Mode) -> Result<Self> {
         ensure!(self.epochs.is_none() || self.steps.is_none(), "epochs and steps are both given: which of them?");
-        if self.sync.is_empty() {
-            self.sync = match mode {
-                Mode::Compare => Sync::ALL.iter().map(|sync| sync.name().to_owned()).collect(),
-                Mode::Train => vec![Sync::AllReduce(None).name().to_owned()],
-            };
-        }
-        if let Some(twice) = (1..self.sync.len()).find(|&at| self.sync[..at].contains(&self.sync[at])) {
-            bail!("{} is given twice", self.sync[twice]);
-        }
-        if mode == Mode::Train && self.sync.len() > 1 {
-            bail!("train runs one way of synchronising, not {}: choose with --sync, or use compare", self.sync.len());
-        }
+        self.complete_ways(mode)?;
         let single = mode == Mode::Train && self.sync[0] == Sync::Single.name();
         if let (true, Some(workers @ 2..)) = (single, self.workers) {
             let batch = workers.saturating_mul(self.batch.unwrap_or(course::BATCH));
@@ -326,8 +344,6 @@ impl Settings {
                 self.samples.get_or_insert(datasets::SYNTHETIC_IMAGES);
             }
         }
-        self.algorithm.get_or_insert_with(|| Algorithm::Ring.name().to_owned());
-        self.transport.get_or_insert_with(|| ProcessTransport::Tcp.name().to_owned());
         self.workers.get_or_insert(if single { 1 } else { course::WORKERS });
         self.batch.get_or_insert(if single { course::WORKERS * course::BATCH } else { course::BATCH });
         if self.steps.is_none() {
@@ -355,39 +371,15 @@ impl Settings {
         Ok(self)
     }
 
-    /// One row for each way of synchronising. All rows do the same job: `single` takes in a step what all workers of
-    /// the others take together.
-    pub fn rows(&self) -> Vec<Self> {
-        let row = |way: &String| {
-            let mut row = Self { sync: vec![way.clone()], ..self.clone() };
-            if way == Sync::Single.name() {
-                row.batch = row.batch.zip(row.workers).map(|(batch, workers)| batch.saturating_mul(workers));
-                row.workers = row.workers.map(|workers| workers.min(1));
-            }
-            row
-        };
-        self.sync.iter().map(row).collect()
-    }
-
     /// The job of a completed row.
     pub fn job(&self) -> Result<Job> {
         const COMPLETE: &str = "the row is complete";
-        let algorithm = self.algorithm.as_deref().expect(COMPLETE);
-        let algorithm = named_algorithm(algorithm)?;
-        if algorithm.is_some_and(Algorithm::needs_shared_memory)
-            && (self.launch()?, self.transport()?) == (Launch::Processes, ProcessTransport::Tcp)
-        {
-            bail!("direct needs memory that workers share: --transport shm, or --launch threads");
-        }
-        let sync = match lookup("way to synchronise", &self.sync[0], &Sync::ALL, Sync::name)? {
-            Sync::AllReduce(_) => Sync::AllReduce(algorithm),
-            other => other,
-        };
         Ok(Job {
             model: self.design()?,
-            sync,
+            sync: self.way()?,
             workers: self.workers.expect(COMPLETE),
             batch: self.batch.expect(COMPLETE),
+            accumulate: self.accumulate.expect(COMPLETE),
             length: self.steps.map_or_else(|| Length::Epochs(self.epochs.expect(COMPLETE)), Length::Steps),
             threads: self.threads.expect(COMPLETE),
             rule: self.rule()?,
@@ -397,13 +389,18 @@ impl Settings {
             label_smoothing: self.label_smoothing.expect(COMPLETE),
             seed: self.seed.expect(COMPLETE),
             shuffle: self.shuffle.expect(COMPLETE),
+            deal: self.deal()?,
             augment: self.changes()?,
+            batch_norm: self.batch_norm()?,
             test_every: self.test_every,
+            verify_every: self.verify_every,
+            trace_steps: self.trace.expect(COMPLETE),
+            predict: self.predict.expect(COMPLETE),
         })
     }
 
     /// What a completed row trains.
-    fn design(&self) -> Result<Design> {
+    pub(crate) fn design(&self) -> Result<Design> {
         design(self.model.as_deref().unwrap_or_default())
     }
 

@@ -1,10 +1,11 @@
 //! `ringstep compare` and `ringstep train`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use ringstep_train::summary::{Summary, sum_up};
-use ringstep_train::worker::{Epoch, Outcome, Report};
+use ringstep_train::records::{Epoch, Outcome, Report, Step};
+use ringstep_train::summary::{RankRecord, StepSummary, Summary, sum_up, sum_up_steps};
+use ringstep_train::trace::Span;
 use ringstep_train::{Job, checkpoint, fit};
 use serde::Serialize;
 
@@ -15,6 +16,7 @@ use crate::report;
 use crate::run_dir::RunDir;
 use crate::settings::{Mode, Settings};
 use crate::show::{self, Progress};
+use crate::trace_file::TraceFile;
 
 /// What `--json` prints and summary.json holds.
 #[derive(Serialize)]
@@ -28,6 +30,10 @@ pub struct Row {
     pub job: Job,
     /// What it did.
     pub summary: Summary,
+    /// Step by step.
+    pub steps: Vec<StepSummary>,
+    /// What went on when on each rank, in the steps that were traced.
+    pub spans: Vec<Vec<Span>>,
 }
 
 /// Validates everything, runs the rows one after the other, and reports.
@@ -53,41 +59,75 @@ pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
     let interrupts = Interrupts::catch()?;
     let mut dir = RunDir::create(args.out, mode.name())?;
     dir.write("config.toml", &config)?;
-    let model_file = |job: &Job| dir.model_file((mode == Mode::Compare).then_some(job.sync.name()));
-    let model_files: Vec<PathBuf> = jobs.iter().map(model_file).collect::<Result<_>>()?;
-    let mut progress = Progress::new(args.verbose, args.json);
+    let folder = |job: &Job| dir.row_folder((mode == Mode::Compare).then_some(job.sync.name()));
+    let folders: Vec<PathBuf> = jobs.iter().map(folder).collect::<Result<_>>()?;
+    let mut progress = Progress::new(args.verbose, args.json, settings.log_every);
     let mut finished: Vec<Row> = Vec::new();
-    for ((settings, job), model_file) in rows.iter().zip(jobs).zip(model_files) {
-        let way = job.sync.name();
-        let mut bar = progress.start(&job, data.train.len());
-        let mut ranks = vec![(Vec::new(), None); job.workers];
-        let task = Task::Train { settings: Box::new(settings.clone()), model_file };
-        launch::run(&task, job.workers, settings.launch()?, &interrupts, &mut |rank, message| {
-            bar.observe(rank, &message);
-            match message {
-                Message::Report(Report::Epoch(epoch)) => {
-                    dir.record(way, rank, &epoch)?;
-                    ranks[rank].0.push(epoch);
-                }
-                Message::Done(outcome) => ranks[rank].1 = Some(outcome),
-                _ => {}
-            }
-            Ok(())
-        })?;
-        let ranks: Vec<(Vec<Epoch>, Outcome)> =
-            ranks.into_iter().map(|(epochs, outcome)| (epochs, outcome.expect("all ranks are done"))).collect();
-        let summary = sum_up(&job, &ranks)?;
-        bar.finish(&summary);
-        finished.push(Row { job, summary });
+    for ((settings, job), folder) in rows.iter().zip(jobs).zip(folders) {
+        finished.push(run_row(settings, job, &folder, &mut dir, &interrupts, &mut progress, data.train.len())?);
     }
 
     let summaries: Vec<Summary> = finished.iter().map(|row| row.summary.clone()).collect();
     let json = serde_json::to_string_pretty(&Summaries { runs: &summaries })? + "\n";
     dir.write("summary.json", &json)?;
+    dir.write_steps(finished.iter().map(|row| (row.job.sync.name(), &row.steps[..])))?;
     dir.write("report.html", &report::page(&finished, &config, &data))?;
     if args.json {
         return show::print(format_args!("{}", json.trim_end()));
     }
     show::print(format_args!("{}", show::table(&finished)))?;
+    if mode == Mode::Compare {
+        show::print(format_args!("\nWhere a step's time goes:\n{}", show::step_table(&finished)))?;
+    }
     show::print(format_args!("Report: {}", dir.file("report.html").display()))
+}
+
+/// What a rank has said so far.
+#[derive(Default)]
+struct Heard {
+    epochs: Vec<Epoch>,
+    steps: Vec<Step>,
+    spans: Vec<Span>,
+    outcome: Option<Outcome>,
+}
+
+/// Runs one row to its end; its folder gets the weights and the trace.
+fn run_row(
+    settings: &Settings,
+    job: Job,
+    folder: &Path,
+    dir: &mut RunDir,
+    interrupts: &Interrupts,
+    progress: &mut Progress,
+    images: usize,
+) -> Result<Row> {
+    let mut bar = progress.start(&job, images);
+    let mut trace = TraceFile::create(&folder.join("trace.json"), job.workers)?;
+    let mut heard: Vec<Heard> = (0..job.workers).map(|_| Heard::default()).collect();
+    let task = Task::Train { settings: Box::new(settings.clone()), model_file: folder.join("model.safetensors") };
+    launch::run(&task, job.workers, settings.launch()?, interrupts, &mut |rank, message| {
+        bar.observe(rank, &message);
+        match message {
+            Message::Report(Report::Epoch(epoch)) => {
+                dir.record(job.sync.name(), rank, &epoch)?;
+                heard[rank].epochs.push(epoch);
+            }
+            Message::Report(Report::Steps(steps)) => heard[rank].steps.extend(steps),
+            Message::Report(Report::Spans(spans)) => {
+                trace.add(rank, &spans)?;
+                heard[rank].spans.extend(spans);
+            }
+            Message::Done(outcome) => heard[rank].outcome = Some(outcome),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    let (mut ranks, mut spans) = (Vec::new(), Vec::new());
+    for Heard { epochs, steps, spans: of_rank, outcome } in heard {
+        ranks.push(RankRecord { epochs, steps, outcome: outcome.expect("all ranks are done") });
+        spans.push(of_rank);
+    }
+    let summary = sum_up(&job, &ranks)?;
+    bar.finish(&summary);
+    Ok(Row { job, summary, steps: sum_up_steps(&ranks), spans })
 }

@@ -2,6 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use ringstep_comm::overlap::Reduced;
+
+use crate::strategy::Synced;
+
 /// Adds up the time spent computing, communicating and waiting for data, and remembers how long each step took.
 #[derive(Debug)]
 pub struct Clock {
@@ -10,8 +14,10 @@ pub struct Clock {
     step_seconds: Vec<f64>,
     /// Forward, backward, optimizer.
     pub compute: Duration,
-    /// Synchronising, with the waiting that is in it.
+    /// Synchronising while nothing else is done, with the waiting that is in it.
     pub communication: Duration,
+    /// Synchronising behind computation.
+    pub hidden: Duration,
     /// Waiting for a batch that was not ready.
     pub data: Duration,
 }
@@ -26,6 +32,7 @@ impl Clock {
             step_seconds: Vec::new(),
             compute: Duration::ZERO,
             communication: Duration::ZERO,
+            hidden: Duration::ZERO,
             data: Duration::ZERO,
         }
     }
@@ -54,6 +61,14 @@ impl Clock {
         result
     }
 
+    /// Books a backward that began then and has ended just now, with the collectives in it or after it.
+    pub(crate) fn synchronising(&mut self, began: Instant, synced: &Synced) {
+        self.compute += synced.ready - began;
+        self.communication += synced.ready.elapsed();
+        let before_ready = |reduced: &Reduced| reduced.ended.min(synced.ready).saturating_duration_since(reduced.began);
+        self.hidden += synced.reductions.iter().map(before_ready).sum::<Duration>();
+    }
+
     /// The time of `work` does not count.
     pub fn pausing<R>(&mut self, work: impl FnOnce() -> R) -> R {
         let began = Instant::now();
@@ -63,11 +78,13 @@ impl Clock {
         result
     }
 
-    /// A step is over, and the next begins.
-    pub fn end_step(&mut self) {
+    /// A step is over, and the next begins. Returns the seconds that it took.
+    pub fn end_step(&mut self) -> f64 {
         let now = Instant::now();
-        self.step_seconds.push((now - self.step_started).as_secs_f64());
+        let seconds = (now - self.step_started).as_secs_f64();
+        self.step_seconds.push(seconds);
         self.step_started = now;
+        seconds
     }
 
     /// Seconds since the start.
@@ -77,7 +94,17 @@ impl Clock {
 
     /// The median time of a step without the first, which warms caches and connections up.
     pub fn median_step(&self) -> f64 {
-        median(if self.step_seconds.len() > 1 { &self.step_seconds[1..] } else { &self.step_seconds })
+        median(self.warm_steps())
+    }
+
+    /// The mean time of a step without the first.
+    pub fn mean_step(&self) -> f64 {
+        let steps = self.warm_steps();
+        steps.iter().sum::<f64>() / steps.len().max(1) as f64
+    }
+
+    fn warm_steps(&self) -> &[f64] {
+        if self.step_seconds.len() > 1 { &self.step_seconds[1..] } else { &self.step_seconds }
     }
 }
 

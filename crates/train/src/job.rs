@@ -1,13 +1,16 @@
 //! What there is to do: parsed and validated once, then trusted.
 
+use std::ops::Range;
+
 use ringstep_data::Shape;
 use ringstep_data::augment::Augment;
-use ringstep_data::shard::Shard;
+use ringstep_data::shard::{Deal, Shard};
 use ringstep_nn::optim::Rule;
 use ringstep_nn::schedule::{Curve, Schedule, WarmUp};
 use ringstep_nn::{Model, Network, NetworkError};
 
 use crate::Sync;
+use crate::batch_norm::BatchNorm;
 
 /// One training job, the same on all ranks.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,8 +21,10 @@ pub struct Job {
     pub sync: Sync,
     /// How many there are.
     pub workers: usize,
-    /// Images that a worker takes in a step.
+    /// Images that a worker takes at once.
     pub batch: usize,
+    /// Batches in a step, whose gradients are added up before workers synchronise.
+    pub accumulate: usize,
     /// When to stop.
     pub length: Length,
     /// Threads that a worker computes on.
@@ -38,10 +43,20 @@ pub struct Job {
     pub seed: u64,
     /// Whether each epoch has an order of its own.
     pub shuffle: bool,
+    /// How the images are dealt out to workers.
+    pub deal: Deal,
     /// What happens to training images at random.
     pub augment: Augment,
+    /// What workers share of batch norm's statistics.
+    pub batch_norm: BatchNorm,
     /// Also test after every so many epochs, not only at the end.
     pub test_every: Option<usize>,
+    /// Compare the ranks' parameters after every so many steps.
+    pub verify_every: Option<usize>,
+    /// Say of so many steps what went on when.
+    pub trace_steps: usize,
+    /// Say what the cost model would have expected.
+    pub predict: bool,
 }
 
 /// A network and what it is called.
@@ -70,6 +85,11 @@ impl Design {
     /// How many classes it tells apart.
     pub fn classes(&self) -> usize {
         self.classes
+    }
+
+    /// Whether there is batch norm in it.
+    pub fn normalises(&self) -> bool {
+        self.build(1, 1).has_statistics()
     }
 
     /// The model, with room for `batch` images, on so many threads.
@@ -131,6 +151,14 @@ pub enum JobError {
         /// Workers of the job.
         workers: usize,
     },
+    /// A step that is longer than an epoch.
+    #[error("a step of {accumulate} batches is longer than an epoch of {epoch}: accumulate less")]
+    AccumulatesBeyondEpoch {
+        /// Batches that a step should have.
+        accumulate: usize,
+        /// Batches of a worker in an epoch.
+        epoch: usize,
+    },
     /// More workers than make sense anywhere.
     #[error("{0} workers: at most {MAX_WORKERS} are possible")]
     TooManyWorkers(usize),
@@ -158,13 +186,17 @@ impl Job {
             Length::Epochs(_) => "epochs",
             Length::Steps(_) => "steps",
         };
+        let bucket = if let Sync::Ddp { bucket: Some(bytes), .. } = self.sync { bytes } else { 1 };
         let counts = [
+            (bucket, "bytes a bucket"),
             (self.workers, "workers"),
             (self.threads, "threads"),
             (self.batch, "images a step"),
+            (self.accumulate, "batches a step"),
             (length, unit),
             (images, "training images"),
             (self.test_every.unwrap_or(1), "epochs from test to test"),
+            (self.verify_every.unwrap_or(1), "steps from one comparison of the ranks to the next"),
         ];
         for (count, name) in counts {
             if count == 0 {
@@ -216,7 +248,11 @@ impl Job {
         if batch > shard {
             return Err(JobError::BatchLargerThanShard { batch, shard, images, workers });
         }
-        let steps = self.shard(0, images).steps();
+        let (accumulate, epoch) = (self.accumulate, self.shard(0, images).steps());
+        if accumulate > epoch {
+            return Err(JobError::AccumulatesBeyondEpoch { accumulate, epoch });
+        }
+        let steps = self.steps_an_epoch(images);
         if unit == "epochs" && length.checked_mul(steps).is_none() {
             return Err(JobError::TooLong { epochs: length, steps });
         }
@@ -226,21 +262,39 @@ impl Job {
     /// A rank's part of so many training images.
     pub fn shard(&self, rank: usize, images: usize) -> Shard {
         let shuffle = self.shuffle.then_some(self.seed);
-        Shard { images, rank, world: self.workers, batch: self.batch, shuffle }
+        Shard { images, rank, world: self.workers, batch: self.batch, shuffle, deal: self.deal }
     }
 
     /// The learning rate of each step on so many training images.
     pub fn schedule(&self, images: usize) -> Schedule {
-        let (epoch, steps) = (self.shard(0, images).steps(), self.steps(images));
+        let (epoch, steps) = (self.steps_an_epoch(images), self.steps(images));
         Schedule { lr: self.lr, warm_up: self.warm_up, curve: self.curve, epoch, steps }
     }
 
     /// Steps in the whole job on so many training images.
     pub fn steps(&self, images: usize) -> usize {
         match self.length {
-            Length::Epochs(epochs) => epochs * self.shard(0, images).steps(),
+            Length::Epochs(epochs) => epochs * self.steps_an_epoch(images),
             Length::Steps(steps) => steps,
         }
+    }
+
+    /// Steps in an epoch.
+    pub fn steps_an_epoch(&self, images: usize) -> usize {
+        self.shard(0, images).steps().div_ceil(self.accumulate)
+    }
+
+    /// Which of an epoch's batches belong to one of its steps; the last step may have fewer.
+    pub fn batches(&self, step: usize, images: usize) -> Range<usize> {
+        let start = step * self.accumulate;
+        start..self.shard(0, images).steps().min(start + self.accumulate)
+    }
+
+    /// Batches in the whole job.
+    pub fn batches_in_all(&self, images: usize) -> usize {
+        let (steps, an_epoch) = (self.steps(images), self.steps_an_epoch(images));
+        let rest = steps % an_epoch;
+        (steps / an_epoch).saturating_mul(self.shard(0, images).steps()) + self.batches(rest, images).start
     }
 }
 
@@ -256,6 +310,7 @@ mod tests {
             sync: Sync::GatherScatter,
             workers: 4,
             batch: 5,
+            accumulate: 1,
             length: Length::Epochs(100),
             threads: 1,
             rule: Rule::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 },
@@ -265,8 +320,13 @@ mod tests {
             label_smoothing: 0.0,
             seed: 0,
             shuffle: false,
+            deal: Deal::Strided,
             augment: Augment::default(),
+            batch_norm: BatchNorm::Local,
             test_every: None,
+            verify_every: None,
+            trace_steps: 0,
+            predict: false,
         }
     }
 
@@ -306,6 +366,15 @@ mod tests {
             "0 epochs from test to test: at least 1 is needed"
         );
         assert_eq!(refusal(&|job: &mut Job| job.sync = Sync::Single), "single has one worker, not 4");
+        assert_eq!(refusal(&|job: &mut Job| job.accumulate = 0), "0 batches a step: at least 1 is needed");
+        assert_eq!(
+            refusal(&|job: &mut Job| job.accumulate = 6),
+            "a step of 6 batches is longer than an epoch of 5: accumulate less"
+        );
+        assert_eq!(
+            refusal(&|job: &mut Job| job.sync = Sync::Ddp { algorithm: None, bucket: Some(0) }),
+            "0 bytes a bucket: at least 1 is needed"
+        );
     }
 
     #[test]
@@ -315,5 +384,11 @@ mod tests {
         assert_eq!(job.steps(101), 600);
         job.length = Length::Steps(40);
         assert_eq!(job.steps(100), 40);
+        // Five batches an epoch, two a step: 2, 2, 1.
+        job.accumulate = 2;
+        assert_eq!((job.steps_an_epoch(100), job.batches(0, 100), job.batches(2, 100)), (3, 0..2, 4..5));
+        assert_eq!(job.batches_in_all(100), 13 * 5 + 2);
+        job.length = Length::Epochs(4);
+        assert_eq!((job.steps(100), job.batches_in_all(100)), (12, 20));
     }
 }

@@ -6,16 +6,26 @@
 //! | what there is to do, validated | [`job`] |
 //! | how images stand in a model's input | [`fit`] |
 //! | how workers stay in step | [`strategy`] |
-//! | where the time goes | [`clock`] |
+//! | where a rank's batches come from | `feed` |
+//! | batch norm over all ranks' images | [`batch_norm`] |
+//! | whether ranks are still equal | [`verify`] |
+//! | where the time goes | [`clock`], [`timebase`], [`trace`] |
+//! | what a rank says | [`records`] |
 //! | what all ranks together did | [`summary`] |
 //! | weights as files | [`checkpoint`] |
 
+pub mod batch_norm;
 pub mod checkpoint;
 pub mod clock;
+mod feed;
 pub mod fit;
 pub mod job;
+pub mod records;
 pub mod strategy;
 pub mod summary;
+pub mod timebase;
+pub mod trace;
+pub mod verify;
 pub mod worker;
 
 pub use job::Job;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Job;
-use crate::worker::{Epoch, Outcome};
+use crate::records::{Epoch, Outcome, Step};
 
 /// One run, as `--json` prints it and `summary.json` holds it.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
@@ -28,14 +28,25 @@ pub struct Summary {
     pub seconds: f64,
     /// Median time of a step without the first, mean over the ranks.
     pub seconds_per_step: f64,
+    /// Mean time of a step without the first, mean over the ranks.
+    pub mean_seconds_per_step: f64,
+    /// What a step should take: its computation as measured, and the communication that the cost model expects to be
+    /// exposed; if it was asked.
+    pub predicted_seconds_per_step: Option<f64>,
     /// Time in forward, backward and optimizer, mean over the ranks.
     pub compute_seconds: f64,
-    /// Time in synchronising gradients, mean over the ranks.
+    /// Time in synchronising gradients while nothing else was done, with the waiting in it, mean over the ranks.
     pub comm_seconds: f64,
+    /// The part of it that was spent waiting for the slowest rank's last gradient, mean over the ranks.
+    pub waiting_seconds: f64,
+    /// Time in synchronising gradients behind computation, mean over the ranks.
+    pub hidden_seconds: f64,
     /// Time in waiting for batches that were not ready, mean over the ranks.
     pub data_seconds: f64,
     /// Bytes that the busiest rank sent to synchronise gradients.
     pub bytes_sent: u64,
+    /// Messages that the busiest rank sent for that.
+    pub messages_sent: u64,
     /// For each epoch the mean over its images of the loss each had when it was trained on.
     pub epoch_losses: Vec<f64>,
     /// For each epoch the share of its images that were classified rightly then.
@@ -44,6 +55,53 @@ pub struct Summary {
     pub epoch_test_accuracies: Vec<Option<f64>>,
     /// Of `model.safetensors`.
     pub weights_sha256: String,
+}
+
+/// What all ranks together did in a step.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct StepSummary {
+    /// Mean over its images.
+    pub loss: f64,
+    /// Mean over the ranks.
+    pub seconds: f64,
+    /// The rank that wrote its last gradient last.
+    pub slowest: usize,
+    /// How much later than the first, in seconds.
+    pub behind: f64,
+    /// How long the ranks waited for it, mean over the ranks.
+    pub waiting: f64,
+}
+
+/// All that a rank said.
+#[derive(Debug, Clone)]
+pub struct RankRecord {
+    /// Its epochs.
+    pub epochs: Vec<Epoch>,
+    /// Its steps.
+    pub steps: Vec<Step>,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// Each step, over all ranks.
+pub fn sum_up_steps(ranks: &[RankRecord]) -> Vec<StepSummary> {
+    let world = ranks.len() as f64;
+    let step = |step: usize| {
+        let of_step = || ranks.iter().map(|rank| &rank.steps[step]);
+        let images: usize = of_step().map(|step| step.images).sum();
+        let (slowest, last) =
+            of_step().map(|step| step.ready).enumerate().max_by(|a, b| a.1.total_cmp(&b.1)).expect("there are ranks");
+        let first = of_step().map(|step| step.ready).fold(f64::INFINITY, f64::min);
+        StepSummary {
+            loss: of_step().map(|step| step.loss_sum).sum::<f64>() / images as f64,
+            seconds: of_step().map(|step| step.seconds).sum::<f64>() / world,
+            slowest,
+            behind: last - first,
+            // Nobody can be in step before the last gradient is written.
+            waiting: of_step().map(|step| (last - step.ready).min(step.parts.comm)).sum::<f64>() / world,
+        }
+    };
+    (0..ranks[0].steps.len()).map(step).collect()
 }
 
 /// Two ranks ended with different weights.
@@ -58,18 +116,18 @@ pub struct OutOfStep {
     pub expected: String,
 }
 
-/// Sums a run up from what each rank said: its epochs, and how it ended.
-pub fn sum_up(job: &Job, ranks: &[(Vec<Epoch>, Outcome)]) -> Result<Summary, OutOfStep> {
-    let expected = &ranks[0].1.weights_sha256;
-    for (rank, (_, outcome)) in ranks.iter().enumerate() {
+/// Sums a run up from what each rank said.
+pub fn sum_up(job: &Job, ranks: &[RankRecord]) -> Result<Summary, OutOfStep> {
+    let expected = &ranks[0].outcome.weights_sha256;
+    for (rank, RankRecord { outcome, .. }) in ranks.iter().enumerate() {
         if outcome.weights_sha256 != *expected {
             let own = outcome.weights_sha256.clone();
             return Err(OutOfStep { rank, own, expected: expected.clone() });
         }
     }
-    let epochs = ranks[0].0.len();
+    let epochs = ranks[0].epochs.len();
     let over_ranks =
-        |epoch: usize, part: fn(&Epoch) -> f64| -> f64 { ranks.iter().map(|(epochs, _)| part(&epochs[epoch])).sum() };
+        |epoch: usize, part: fn(&Epoch) -> f64| -> f64 { ranks.iter().map(|rank| part(&rank.epochs[epoch])).sum() };
     let per_image = |part: fn(&Epoch) -> f64| -> Vec<f64> {
         (0..epochs).map(|epoch| over_ranks(epoch, part) / over_ranks(epoch, |epoch| epoch.images as f64)).collect()
     };
@@ -83,27 +141,35 @@ pub fn sum_up(job: &Job, ranks: &[(Vec<Epoch>, Outcome)]) -> Result<Summary, Out
         })
         .collect();
 
-    let outcomes = || ranks.iter().map(|(_, outcome)| outcome);
+    let outcomes = || ranks.iter().map(|rank| &rank.outcome);
     let mean = |time: fn(&Outcome) -> f64| outcomes().map(time).sum::<f64>() / ranks.len() as f64;
     let test_images: usize = outcomes().map(|outcome| outcome.test_images).sum();
     let test_correct: usize = outcomes().map(|outcome| outcome.test_correct).sum();
     let test_accuracy = test_correct as f64 / test_images as f64;
     epoch_test_accuracies[epochs - 1] = Some(test_accuracy);
+    let steps = ranks[0].outcome.steps;
+    let compute_seconds = mean(|outcome| outcome.parts.compute);
+    let predicted_comm = ranks[0].outcome.predicted_comm;
     Ok(Summary {
         sync: job.sync.name().to_owned(),
         algorithm: job.sync.algorithm_name().to_owned(),
         workers: job.workers,
         epochs,
-        steps: ranks[0].1.steps,
+        steps,
         train_loss: epoch_losses[epochs - 1],
         train_accuracy: epoch_accuracies[epochs - 1],
         test_accuracy,
         seconds: mean(|outcome| outcome.seconds),
         seconds_per_step: mean(|outcome| outcome.seconds_per_step),
-        compute_seconds: mean(|outcome| outcome.compute_seconds),
-        comm_seconds: mean(|outcome| outcome.comm_seconds),
-        data_seconds: mean(|outcome| outcome.data_seconds),
+        mean_seconds_per_step: mean(|outcome| outcome.mean_seconds_per_step),
+        predicted_seconds_per_step: predicted_comm.map(|comm| compute_seconds / steps as f64 + comm),
+        compute_seconds,
+        comm_seconds: mean(|outcome| outcome.parts.comm),
+        waiting_seconds: sum_up_steps(ranks).iter().map(|step| step.waiting).sum(),
+        hidden_seconds: mean(|outcome| outcome.parts.hidden),
+        data_seconds: mean(|outcome| outcome.parts.data),
         bytes_sent: outcomes().map(|outcome| outcome.bytes_sent).max().unwrap_or(0),
+        messages_sent: outcomes().map(|outcome| outcome.messages_sent).max().unwrap_or(0),
         epoch_losses,
         epoch_accuracies,
         epoch_test_accuracies,

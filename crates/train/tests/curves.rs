@@ -5,15 +5,18 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use ringstep_comm::transport::mem;
-use ringstep_comm::{Algorithm, Group};
+use ringstep_comm::{Algorithm, Group, cost};
 use ringstep_data::augment::Augment;
+use ringstep_data::shard::Deal;
 use ringstep_data::{Dataset, mnist, synthetic};
 use ringstep_nn::Architecture;
 use ringstep_nn::optim::Rule;
 use ringstep_nn::schedule::{self, WarmUp};
+use ringstep_train::batch_norm::BatchNorm;
 use ringstep_train::job::{Design, Length};
-use ringstep_train::summary::{Summary, sum_up};
-use ringstep_train::worker::{self, Report};
+use ringstep_train::records::Report;
+use ringstep_train::summary::{RankRecord, Summary, sum_up};
+use ringstep_train::worker;
 use ringstep_train::{Job, Sync, checkpoint};
 use serde::Deserialize;
 
@@ -48,6 +51,7 @@ fn course_job(sync: Sync, workers: usize, batch: usize, epochs: usize) -> Job {
         sync,
         workers,
         batch,
+        accumulate: 1,
         length: Length::Epochs(epochs),
         threads: 1,
         rule: Rule::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 },
@@ -57,8 +61,13 @@ fn course_job(sync: Sync, workers: usize, batch: usize, epochs: usize) -> Job {
         label_smoothing: 0.0,
         seed: 0,
         shuffle: false,
+        deal: Deal::Strided,
         augment: Augment::default(),
+        batch_norm: BatchNorm::Local,
         test_every: None,
+        verify_every: None,
+        trace_steps: 0,
+        predict: false,
     }
 }
 
@@ -76,22 +85,22 @@ fn train(job: &Job, init: Option<&Path>, data: &Dataset) -> (Summary, Vec<u8>) {
             .into_iter()
             .map(|transport| {
                 scope.spawn(move || {
-                    let mut epochs = Vec::new();
-                    let mut keep = |report| {
-                        if let Report::Epoch(epoch) = report {
-                            epochs.push(epoch);
-                        }
+                    let (mut epochs, mut steps) = (Vec::new(), Vec::new());
+                    let mut keep = |report| match report {
+                        Report::Epoch(epoch) => epochs.push(epoch),
+                        Report::Steps(more) => steps.extend(more),
+                        Report::Spans(_) => {}
                     };
                     let (outcome, weights) =
                         worker::run(job, init, data, &mut Group::new(transport), &mut keep).unwrap();
-                    (epochs, outcome, weights)
+                    (RankRecord { epochs, steps, outcome }, weights)
                 })
             })
             .collect();
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
     });
-    let weights = ranks[0].2.clone();
-    let ranks: Vec<_> = ranks.into_iter().map(|(epochs, outcome, _)| (epochs, outcome)).collect();
+    let weights = ranks[0].1.clone();
+    let ranks: Vec<_> = ranks.into_iter().map(|(record, _)| record).collect();
     (sum_up(job, &ranks).unwrap(), weights)
 }
 
@@ -226,9 +235,17 @@ fn the_busiest_rank_sends_what_the_formulas_say() {
     };
     assert_eq!(bytes(Sync::Single, 1), 0);
     assert_eq!(bytes(Sync::GatherScatter, 4), 3 * 3 * 61_706 * 4); // rank 0: p-1 slices a step
-    assert_eq!(bytes(RING, 2), 3 * 61_706 * 4); // 2(p-1)/p = 1 slice a step
+    let everything = Sync::Ddp { algorithm: Some(Algorithm::Ring), bucket: Some(usize::MAX) };
+    assert_eq!(bytes(everything, 2), 3 * 61_706 * 4); // 2(p-1)/p = 1 slice a step
     // The slice does not divide by four: two chunks have one element more than the other two.
-    assert_eq!(bytes(RING, 4), 3 * 4 * (2 * 61_706 - 2 * 15_426));
+    assert_eq!(bytes(everything, 4), 3 * 4 * (2 * 61_706 - 2 * 15_426));
+    // One collective a parameter: the same, but for the chunks' ends.
+    let model = course_job(RING, 1, 1, 1).model.build(1, 1);
+    let parameters = || model.parameters().iter().map(|parameter| parameter.range().len());
+    let of_rank = |rank| -> usize {
+        parameters().map(|length| cost::bytes_sent(Algorithm::Ring, rank, &[0; 4], false, length, 4)).sum()
+    };
+    assert_eq!(bytes(RING, 4), 3 * (0..4).map(of_rank).max().unwrap() as u64);
 }
 
 #[test]

@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::CollectivesArgs;
 use crate::launch::{self, Interrupts, Message, Task};
-use crate::names::lookup;
-use crate::settings::{Launch, ProcessTransport, named_algorithm};
+use crate::names::{lookup, parse_bytes};
+use crate::settings::{Launch, ProcessTransport};
 use crate::show;
+use crate::ways::named_algorithm;
 
 /// What to time: the same on all ranks.
 #[derive(Clone, Serialize, Deserialize)]
@@ -148,25 +149,6 @@ fn sizes(args: &CollectivesArgs) -> Result<Vec<usize>> {
         .take_while(|&size| size <= max)
         .map(|size| size / 4 * 4)
         .collect())
-}
-
-/// `64KiB`, `1MB`, `4096`.
-fn parse_bytes(text: &str) -> Result<usize> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let units: [(&str, usize); 8] = [
-        ("", 1),
-        ("B", 1),
-        ("KiB", 1 << 10),
-        ("kB", 1000),
-        ("MiB", 1 << 20),
-        ("MB", 1_000_000),
-        ("GiB", 1 << 30),
-        ("GB", 1_000_000_000),
-    ];
-    let unit = units.iter().find(|(name, _)| *name == text[digits..].trim());
-    let number = text[..digits].parse::<usize>().ok();
-    let size = number.zip(unit).and_then(|(number, (_, unit))| number.checked_mul(*unit));
-    size.with_context(|| format!("'{text}' is no size: write 4096, 64KiB or 1MB"))
 }
 
 /// One rank's part: for each algorithm and size some checked numbers, then the times.
@@ -309,22 +291,5 @@ fn binary(bytes: usize) -> String {
         _ if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
         _ if bytes >= 1 << 10 => format!("{} KiB", bytes >> 10),
         _ => format!("{bytes} B"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_have_units() {
-        for (text, bytes) in
-            [("4096", 4096), ("1KiB", 1024), ("64MiB", 64 << 20), ("1MB", 1_000_000), ("2 GiB", 2 << 30)]
-        {
-            assert_eq!(parse_bytes(text).unwrap(), bytes);
-        }
-        for text in ["", "KiB", "1XB", "-1", "99999999999GiB"] {
-            assert!(parse_bytes(text).is_err(), "{text}");
-        }
     }
 }

@@ -1,33 +1,41 @@
 //! report.html: one page that needs nothing but itself.
 
 mod chart;
+mod slowest;
+mod timeline;
 
 use std::fmt::Write;
 
 use ringstep_data::Dataset;
+use ringstep_train::summary::Summary;
 
-use self::chart::{Bar, Lines, Series};
+use self::chart::{Bar, Lines, Series, Unit};
 use crate::html::{self, escape};
-use crate::show::{HEADINGS, cells, row_name};
+use crate::show::{HEADINGS, STEP_HEADINGS, Split, bytes, cells, row_name, step_cells};
 use crate::train::Row;
 
 const TEMPLATE: &str = include_str!("page.html");
 
 /// The page for these rows.
 pub fn page(rows: &[Row], config: &str, data: &Dataset) -> String {
-    let series = |values: fn(&Row) -> &[f64]| -> Vec<Series<'_>> {
+    let series = |values: fn(&Row) -> Vec<f64>| -> Vec<Series> {
         rows.iter().map(|row| Series { name: row_name(&row.job), values: values(row) }).collect()
     };
-    let loss = Lines { name: "loss", percent: false, series: series(|row| &row.summary.epoch_losses) };
-    let accuracy = Lines { name: "accuracy", percent: true, series: series(|row| &row.summary.epoch_accuracies) };
-    let bars: Vec<Bar> = rows
-        .iter()
-        .map(|row| {
-            let (compute, comm) = (row.summary.compute_seconds, row.summary.comm_seconds);
-            let other = (row.summary.seconds - compute - comm).max(0.0);
-            Bar { name: row_name(&row.job), parts: [compute, comm, other] }
-        })
-        .collect();
+    let plots = [
+        Lines::new("training loss", "epoch", Unit::Plain, series(|row| row.summary.epoch_losses.clone())),
+        Lines::new("training accuracy", "epoch", Unit::Percent, series(|row| row.summary.epoch_accuracies.clone())),
+        Lines::new(
+            "training loss",
+            "step",
+            Unit::Plain,
+            series(|row| row.steps.iter().map(|step| step.loss).collect()),
+        ),
+        // The first warms everything up, and would flatten the others.
+        Lines::new("time of a step", "step", Unit::Seconds, series(step_times)),
+    ];
+    let [loss, accuracy, step_loss, step_time] = plots.map(|plot| plot.svg());
+    let bars: Vec<Bar> =
+        rows.iter().map(|row| Bar { name: row_name(&row.job), split: Split::of(&row.summary) }).collect();
     let title = match rows {
         [row] => format!("{} on {}, {}", row.job.model.name, data.name, row_name(&row.job)),
         _ => format!("{} on {}, {} ways to synchronise", rows[0].job.model.name, data.name, rows.len()),
@@ -41,10 +49,16 @@ pub fn page(rows: &[Row], config: &str, data: &Dataset) -> String {
         ("{{facts}}", escape(&facts)),
         ("{{machine}}", escape(&machine)),
         ("{{version}}", escape(env!("CARGO_PKG_VERSION"))),
-        ("{{table}}", table(rows)),
+        ("{{table}}", table(&HEADINGS, rows.iter().map(|row| cells(row).to_vec()))),
         ("{{legend}}", chart::legend(rows.iter().map(|row| row_name(&row.job)))),
-        ("{{loss}}", loss.svg()),
-        ("{{accuracy}}", accuracy.svg()),
+        ("{{loss}}", loss),
+        ("{{accuracy}}", accuracy),
+        ("{{step_loss}}", step_loss),
+        ("{{step_time}}", step_time),
+        ("{{step_table}}", table(&STEP_HEADINGS, rows.iter().map(|row| step_cells(row).to_vec()))),
+        ("{{traffic}}", traffic(rows)),
+        ("{{pictures}}", pictures(rows)),
+        ("{{slowest}}", slowest_ranks(rows)),
         ("{{bars}}", chart::bars(&bars)),
         ("{{weights}}", weights(rows)),
         ("{{config}}", escape(config)),
@@ -53,20 +67,69 @@ pub fn page(rows: &[Row], config: &str, data: &Dataset) -> String {
     html::fill(TEMPLATE, &fields)
 }
 
-fn table(rows: &[Row]) -> String {
+/// The first step takes the second's place.
+fn step_times(row: &Row) -> Vec<f64> {
+    let mut times: Vec<f64> = row.steps.iter().map(|step| step.seconds).collect();
+    if let [first, second, ..] = &mut times[..] {
+        *first = *second;
+    }
+    times
+}
+
+fn table(headings: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut html = String::from("<table><thead><tr>");
-    for heading in HEADINGS {
-        let _ = write!(html, "<th>{}</th>", escape(&heading.replace('\n', " ")));
+    for heading in headings {
+        let _ = write!(html, "<th>{}</th>", escape(&heading.replace("-\n", "").replace('\n', " ")));
     }
     html.push_str("</tr></thead><tbody>");
     for row in rows {
         html.push_str("<tr>");
-        for cell in cells(row) {
+        for cell in row {
             let _ = write!(html, "<td>{}</td>", escape(&cell));
         }
         html.push_str("</tr>");
     }
     html + "</tbody></table>"
+}
+
+/// What the busiest rank sent, in all and in a step.
+fn traffic(rows: &[Row]) -> String {
+    let headings = ["way", "bytes", "messages", "bytes a step", "messages a step", "bytes a message"];
+    table(
+        &headings,
+        rows.iter().map(|row| {
+            let Summary { bytes_sent, messages_sent, steps, .. } = row.summary;
+            let steps = steps as u64;
+            vec![
+                row_name(&row.job),
+                bytes(bytes_sent),
+                messages_sent.to_string(),
+                bytes(bytes_sent / steps),
+                (messages_sent / steps).to_string(),
+                bytes_sent.checked_div(messages_sent).map_or_else(String::new, bytes),
+            ]
+        }),
+    )
+}
+
+/// One step of each row.
+fn pictures(rows: &[Row]) -> String {
+    let picture = |row: &Row| {
+        let (step, svg) = timeline::step_picture(row)?;
+        Some(format!(r#"<h3>{}, step {step}</h3><figure class="scroll">{svg}</figure>"#, escape(&row_name(&row.job)),))
+    };
+    rows.iter().filter_map(picture).collect()
+}
+
+fn slowest_ranks(rows: &[Row]) -> String {
+    match rows.iter().any(|row| row.job.workers > 1) {
+        true => format!(
+            r#"<div class="legend">{}</div><figure class="scroll">{}</figure>"#,
+            slowest::legend(rows),
+            slowest::strips(rows)
+        ),
+        false => "<p>One worker waits for nobody.</p>".to_owned(),
+    }
 }
 
 fn weights(rows: &[Row]) -> String {

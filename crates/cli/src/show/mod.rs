@@ -10,8 +10,8 @@ mod table;
 mod units;
 
 pub use progress::Progress;
-pub use table::{HEADINGS, cells, table};
-pub use units::{row_name, seconds};
+pub use table::{HEADINGS, STEP_HEADINGS, Split, cells, step_cells, step_table, table};
+pub use units::{bytes, row_name, seconds};
 
 /// Prints a line on standard output. Whoever has stopped reading, as `head` does, is no error.
 pub fn print(line: fmt::Arguments<'_>) -> Result<()> {

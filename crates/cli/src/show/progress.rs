@@ -5,8 +5,8 @@ use std::io::{IsTerminal, Write, stderr, stdout};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use ringstep_train::Job;
+use ringstep_train::records::{Epoch, Report, Step};
 use ringstep_train::summary::Summary;
-use ringstep_train::worker::{Epoch, Report};
 
 use super::units::{percent, row_name, seconds};
 use crate::launch::Message;
@@ -17,12 +17,14 @@ pub struct Progress {
     verbose: bool,
     /// Standard output belongs to the JSON.
     json: bool,
+    /// Each rank's loss is shown after so many steps.
+    log_every: Option<usize>,
 }
 
 impl Progress {
     /// Nothing is shown yet.
-    pub fn new(verbose: bool, json: bool) -> Self {
-        Self { bars: MultiProgress::new(), verbose, json }
+    pub fn new(verbose: bool, json: bool, log_every: Option<usize>) -> Self {
+        Self { bars: MultiProgress::new(), verbose, json, log_every }
     }
 
     /// A bar for the next run.
@@ -49,11 +51,16 @@ impl RunProgress<'_> {
     /// Moves with what a rank says.
     pub fn observe(&mut self, rank: usize, message: &Message) {
         match message {
-            Message::Report(Report::Progress { steps }) if rank == 0 => self.bar.set_position(*steps as u64),
+            Message::Report(Report::Steps(steps)) => {
+                self.log(rank, steps);
+                if let (0, Some(last)) = (rank, steps.last()) {
+                    self.bar.set_position(last.step as u64 + 1);
+                }
+            }
             Message::Report(Report::Epoch(epoch)) => {
                 if epoch.images > 0 {
                     let per_image = |sum: f64| sum / epoch.images as f64;
-                    self.say(&format!(
+                    self.say_if_verbose(&format!(
                         "Rank {rank}, Epoch {}, Loss: {:.4}, Accuracy: {}",
                         epoch.epoch,
                         per_image(epoch.loss_sum),
@@ -63,7 +70,7 @@ impl RunProgress<'_> {
                 self.add(epoch);
             }
             Message::Done(outcome) => {
-                self.say(&format!("Rank {rank}, Training Time: {:.2} seconds", outcome.seconds));
+                self.say_if_verbose(&format!("Rank {rank}, Training Time: {:.2} seconds", outcome.seconds));
             }
             _ => {}
         }
@@ -100,12 +107,26 @@ impl RunProgress<'_> {
         }
     }
 
+    /// Shows the losses that are due.
+    fn log(&self, rank: usize, steps: &[Step]) {
+        let Some(every) = self.on.log_every else { return };
+        for step in steps.iter().filter(|step| (step.step + 1).is_multiple_of(every) && step.images > 0) {
+            let (number, loss) = (step.step + 1, step.loss_sum / step.images as f64);
+            self.say(&format!("{}: Rank {rank}, Step {number}, Loss: {loss:.4}", self.bar.prefix()));
+        }
+    }
+
+    fn say_if_verbose(&self, line: &str) {
+        if self.on.verbose {
+            self.say(line);
+        }
+    }
+
     fn say(&self, line: &str) {
-        match (self.on.verbose, self.on.json) {
-            (false, _) => {}
-            // Nobody may be reading any more; the run goes on.
-            (true, false) => drop(self.on.bars.suspend(|| writeln!(stdout(), "{line}"))),
-            (true, true) => drop(self.on.bars.suspend(|| writeln!(stderr(), "{line}"))),
+        // Nobody may be reading any more; the run goes on.
+        match self.on.json {
+            false => drop(self.on.bars.suspend(|| writeln!(stdout(), "{line}"))),
+            true => drop(self.on.bars.suspend(|| writeln!(stderr(), "{line}"))),
         }
     }
 }

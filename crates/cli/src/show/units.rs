@@ -1,13 +1,12 @@
 //! Numbers for people.
 
 use ringstep_train::Job;
-use ringstep_train::Sync;
 
 /// A row's name: the way of synchronising, with its algorithm where there is a choice.
 pub fn row_name(job: &Job) -> String {
-    match job.sync {
-        Sync::AllReduce(_) => format!("{}, {}", job.sync.name(), job.sync.algorithm_name()),
-        sync => sync.name().to_owned(),
+    match job.sync.algorithm() {
+        Some(_) => format!("{}, {}", job.sync.name(), job.sync.algorithm_name()),
+        None => job.sync.name().to_owned(),
     }
 }
 

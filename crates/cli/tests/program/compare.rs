@@ -4,7 +4,7 @@ use super::{Place, read};
 use ringstep_data::file::sha256;
 use serde_json::Value;
 
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 23] = [
     "epoch_test_accuracies",
     "sync",
     "algorithm",
@@ -18,6 +18,11 @@ const KEYS: [&str; 18] = [
     "seconds_per_step",
     "compute_seconds",
     "comm_seconds",
+    "hidden_seconds",
+    "waiting_seconds",
+    "mean_seconds_per_step",
+    "predicted_seconds_per_step",
+    "messages_sent",
     "data_seconds",
     "bytes_sent",
     "epoch_losses",
@@ -65,7 +70,8 @@ fn three_ways_follow_one_curve_and_leave_everything_behind() {
     assert!(metrics.lines().all(|line| serde_json::from_str::<Value>(line).unwrap()["data_seconds"].is_number()));
 
     let page = read(place.path("here/report.html"));
-    for text in ["all-reduce, ring", "gather-scatter", "aria-label=\"loss over epochs\"", "CC BY-SA 3.0", "epochs = 6"]
+    for text in
+        ["all-reduce, ring", "gather-scatter", "aria-label=\"training loss over epochs\"", "CC BY-SA 3.0", "epochs = 6"]
     {
         assert!(page.contains(text), "the report lacks {text}");
     }
@@ -97,4 +103,69 @@ fn people_get_a_table_and_the_way_to_the_report() {
         assert!(text.contains(part), "{text}");
     }
     assert!(!text.contains("single"));
+}
+
+/// The four-way experiment with all that it names, on a network and images that take no time.
+#[test]
+fn the_published_experiment_has_four_rows_and_says_where_a_step_goes() {
+    let place = Place::new();
+    let experiment = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/vgg11-cifar10.toml");
+    let text = place.ok(&format!(
+        "compare {experiment} --model cnn --dataset synthetic --samples 200 --batch 5 --steps 6 --log-every 3 --out here"
+    ));
+    for row in ["single", "gather-scatter", "all-reduce, ring", "ddp, ring"] {
+        let ranks = if row == "single" { 1 } else { 4 };
+        for rank in 0..ranks {
+            for step in [3, 6] {
+                assert!(text.contains(&format!("{row}: Rank {rank}, Step {step}, Loss: ")), "{text}");
+            }
+        }
+    }
+    assert!(text.contains("Where a step's time goes:") && text.contains("hidden"), "{text}");
+
+    let runs: Value = serde_json::from_str(&read(place.path("here/summary.json"))).unwrap();
+    let runs = runs["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 4);
+    for run in runs {
+        for (ours, single) in losses(run).iter().zip(losses(&runs[0])) {
+            assert!((ours - single).abs() < 1e-5 * single, "{}: {ours} is not {single}", run["sync"]);
+        }
+        let number = |key: &str| run[key].as_f64().unwrap();
+        assert!(number("waiting_seconds") <= number("comm_seconds"));
+        assert!(number("predicted_seconds_per_step") > 0.0);
+    }
+    let steps = read(place.path("here/steps.jsonl"));
+    assert_eq!(steps.lines().count(), 4 * 6);
+
+    for (way, ranks) in [("single", 1), ("gather-scatter", 4), ("all-reduce", 4), ("ddp", 4)] {
+        let trace: Value = serde_json::from_str(&read(place.path("here").join(way).join("trace.json"))).unwrap();
+        let events = trace["traceEvents"].as_array().unwrap();
+        for rank in 0..ranks {
+            let of = |kind: &str| {
+                events.iter().filter(|event| event["pid"] == rank && event["cat"] == kind && event["ph"] == "X").count()
+            };
+            assert_eq!((of("forward"), of("optimizer"), of("data")), (6, 6, 6));
+            assert!(of("backward") >= 6 * 5);
+            assert_eq!(of("communication") > 0, ranks > 1);
+        }
+    }
+    let page = read(place.path("here/report.html"));
+    for text in ["training loss over steps", "time of a step over steps", "one step on each rank", "slowest ranks"] {
+        assert!(page.contains(&format!("aria-label=\"{text}\"")), "the report lacks {text}");
+    }
+    for outside in ["src=", "href=", "url(", "@import", "{{"] {
+        assert!(!page.contains(outside), "the report is not self-contained: {outside}");
+    }
+}
+
+#[test]
+fn what_is_said_about_ddp_is_done_and_repeats() {
+    let place = Place::new();
+    let ddp = "train --json --sync ddp --model resnet20 --dataset synthetic --samples 48 --batch 2 --steps 2 \
+               --accumulate 2 --bucket 100kB --shard contiguous --verify-every 1";
+    let first = place.json(&format!("{ddp} --batch-norm sync --out first"));
+    let again = place.json("train first/config.toml --json --transport shm --launch processes");
+    assert_eq!(first["runs"][0]["weights_sha256"], again["runs"][0]["weights_sha256"]);
+    let other = place.json(&format!("{ddp} --batch-norm local"));
+    assert_ne!(first["runs"][0]["weights_sha256"], other["runs"][0]["weights_sha256"]);
 }

@@ -8,7 +8,7 @@ use super::Place;
 
 /// A job of four processes that would go on for hours.
 struct Job {
-    _place: Place,
+    place: Place,
     launcher: Option<Child>,
     workers: Vec<u32>,
 }
@@ -49,7 +49,7 @@ impl Job {
         let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap();
         let workers: Vec<u32> = children.split_whitespace().map(|id| id.parse().unwrap()).collect();
         assert_eq!(workers.len(), 4);
-        Self { _place: place, launcher: Some(launcher), workers }
+        Self { place, launcher: Some(launcher), workers }
     }
 
     fn launcher_id(&self) -> u32 {
@@ -117,6 +117,11 @@ fn a_worker_that_dies_ends_all_and_is_named() {
 fn workers_do_not_outlive_their_launcher() {
     let job = Job::start();
     signal("KILL", job.launcher_id());
+    wait_until("the launcher ends", || is_gone(job.launcher_id()));
+    // What was traced until then can be looked at.
+    let trace = std::fs::read_to_string(job.place.path("run/trace.json")).unwrap();
+    let trace: serde_json::Value = serde_json::from_str(&trace).unwrap();
+    assert!(trace["traceEvents"].as_array().unwrap().len() > 100);
     job.end();
 }
 

@@ -28,6 +28,36 @@ fn what_has_no_meaning_is_not_ignored() {
 }
 
 #[test]
+fn ways_of_synchronising_take_what_they_can_use() {
+    let place = Place::new();
+    assert_eq!(place.refused("train --sync ddp --bucket 0"), "0 bytes a bucket: at least 1 is needed");
+    assert_eq!(place.refused("train --sync ddp --bucket large"), "'large' is no size: write 4096, 64KiB or 1MB");
+    assert_eq!(place.refused("train --bucket 1MiB"), "--bucket belongs to ddp, not to all-reduce");
+    assert_eq!(
+        place.refused("train --accumulate 6"),
+        "a step of 6 batches is longer than an epoch of 5: accumulate less"
+    );
+    assert_eq!(place.refused("train --batch-norm sync"), "--batch-norm sync: lenet5 has no batch norm");
+    assert_eq!(
+        place.refused("train --model resnet20 --dataset synthetic --batch-norm synch"),
+        "unknown batch norm mode 'synch': known are local, broadcast, sync; nearest is 'sync'"
+    );
+    assert_eq!(
+        place.refused("train --sync data-parallel --launch processes"),
+        "data-parallel is one process: its workers are threads, not processes"
+    );
+    assert_eq!(
+        place.refused("train --verify-every 0"),
+        "0 steps from one comparison of the ranks to the next: at least 1 is needed"
+    );
+    assert_eq!(place.refused("train --log-every 0"), "0 steps from line to line: at least 1 is needed");
+    assert_eq!(
+        place.refused("train --shard stride"),
+        "unknown way to shard 'stride': known are strided, contiguous; nearest is 'strided'"
+    );
+}
+
+#[test]
 fn a_network_that_cannot_be_built_is_told_with_file_and_layer() {
     let place = Place::new();
     let refused = |text: &str| {
@@ -50,7 +80,8 @@ fn unknown_names_get_the_known_and_the_nearest() {
     let place = Place::new();
     assert_eq!(
         place.refused("train --sync allreduce"),
-        "unknown way to synchronise 'allreduce': known are single, gather-scatter, all-reduce; nearest is 'all-reduce'"
+        "unknown way to synchronise 'allreduce': known are single, gather-scatter, all-reduce, ddp, \
+         data-parallel; nearest is 'all-reduce'"
     );
     assert_eq!(
         place.refused("train --model lenet"),

@@ -79,7 +79,8 @@ fn the_projects_experiments_are_valid() {
         // With one step on the built-in sample, or on images made up, each takes no time.
         let text = fs::read_to_string(&path).unwrap();
         let data = if text.contains("mnist") { "--samples 2000" } else { "--dataset synthetic --samples 200" };
-        let command = format!("train {} --json {data} --steps 1", path.display());
+        let (verb, small) = if text.contains("sync = [") { ("compare", "--batch 4") } else { ("train", "") };
+        let command = format!("{verb} {} --json {data} --steps 1 {small}", path.display());
         assert_eq!(place.json(&command)["runs"][0]["steps"], 1);
         count += 1;
     }

@@ -1,0 +1,110 @@
+//! trace.json: what went on when on each rank, in the form that Perfetto and chrome://tracing open.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use ringstep_train::trace::{Lane, Span};
+use serde_json::{Value, json};
+
+/// The file is complete at any time, so whatever kills the run leaves it valid: each write also writes the end, over the
+/// end that was there.
+pub struct TraceFile {
+    path: PathBuf,
+    file: File,
+    /// Where the end begins.
+    length: u64,
+}
+
+const BEGIN: &str = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+const END: &str = "\n]}\n";
+
+fn lane_number(lane: Lane) -> usize {
+    match lane {
+        Lane::Computation => 0,
+        Lane::Communication => 1,
+    }
+}
+
+impl TraceFile {
+    /// Begins the file with the names of the ranks and their lanes.
+    pub fn create(path: &Path, workers: usize) -> Result<Self> {
+        let file = File::create(path).with_context(|| path.display().to_string())?;
+        let name = |what: &str, rank: usize, lane: usize, name: Value| json!({ "ph": "M", "name": what, "pid": rank, "tid": lane, "args": { "name": name } });
+        let rank = |rank: usize| {
+            let lanes = [(Lane::Computation, "computation"), (Lane::Communication, "communication")];
+            let lanes = lanes.map(|(lane, text)| name("thread_name", rank, lane_number(lane), text.into()));
+            std::iter::once(name("process_name", rank, 0, format!("rank {rank}").into())).chain(lanes)
+        };
+        let names: Vec<String> = (0..workers).flat_map(rank).map(|event| event.to_string()).collect();
+        let mut trace = Self { path: path.to_owned(), file, length: 0 };
+        trace.write(&format!("{BEGIN}{}", names.join(",\n")))?;
+        Ok(trace)
+    }
+
+    /// Adds what a rank has done.
+    pub fn add(&mut self, rank: usize, spans: &[Span]) -> Result<()> {
+        let events: String = spans.iter().map(|span| format!(",\n{}", event(rank, span))).collect();
+        self.write(&events)
+    }
+
+    fn write(&mut self, text: &str) -> Result<()> {
+        let whole = format!("{text}{END}");
+        self.file.write_all_at(whole.as_bytes(), self.length).with_context(|| self.path.display().to_string())?;
+        self.length += text.len() as u64;
+        self.file.flush().with_context(|| self.path.display().to_string())
+    }
+}
+
+/// A complete event; times in microseconds.
+fn event(rank: usize, span: &Span) -> Value {
+    json!({
+        "ph": "X",
+        "name": span.name,
+        "cat": span.kind.name(),
+        "pid": rank,
+        "tid": lane_number(span.lane),
+        "ts": span.began * 1e6,
+        "dur": span.seconds * 1e6,
+        "args": { "step": span.step },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use ringstep_train::trace::Kind;
+
+    use super::*;
+
+    /// A reader at any moment, such as after a kill, finds a whole document.
+    #[test]
+    fn the_file_is_valid_after_every_write() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trace.json");
+        let events = || -> Vec<Value> {
+            let document: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+            document["traceEvents"].as_array().unwrap().clone()
+        };
+        let mut trace = TraceFile::create(&path, 2).unwrap();
+        assert_eq!(events().len(), 6);
+        let span = |name: &str, step| Span {
+            lane: Lane::Communication,
+            name: name.to_owned(),
+            kind: Kind::Communication,
+            step,
+            began: 0.25,
+            seconds: 1e-3,
+        };
+        for step in 0..5 {
+            trace.add(1, &[span("bucket \"0\"", step), span("bucket 1", step)]).unwrap();
+            assert_eq!(events().len(), 6 + 2 * (step + 1));
+        }
+        let last = events().pop().unwrap();
+        assert_eq!(
+            (last["pid"].clone(), last["ts"].clone(), last["dur"].clone()),
+            (json!(1), json!(250_000.0), json!(1000.0))
+        );
+    }
+}

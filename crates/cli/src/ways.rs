@@ -1,0 +1,161 @@
+//! How workers stay in step: the settings of synchronising, and what they mean.
+
+use anyhow::{Result, bail, ensure};
+use ringstep_comm::Algorithm;
+use ringstep_data::shard::Deal;
+use ringstep_train::Sync;
+use ringstep_train::batch_norm::BatchNorm;
+use ringstep_train::strategy::AUTO;
+
+use crate::names::{lookup, parse_bytes};
+use crate::settings::{Launch, Mode, ProcessTransport, Settings};
+
+/// Steps that a trace holds unless told otherwise: enough to look at, little enough to open.
+const TRACED_STEPS: usize = 50;
+
+/// What `compare` compares unless told otherwise: the course's ways.
+const COURSE: [Sync; 3] = [Sync::Single, Sync::GatherScatter, Sync::AllReduce(Some(Algorithm::Ring))];
+
+/// The algorithm of this name; `None` for auto.
+pub fn named_algorithm(name: &str) -> Result<Option<Algorithm>> {
+    let known: Vec<Option<Algorithm>> = [None].into_iter().chain(Algorithm::ALL.map(Some)).collect();
+    lookup("algorithm", name, &known, |algorithm| algorithm.map_or(AUTO, Algorithm::name))
+}
+
+/// The way of this name, with nothing else said about it.
+fn named_way(name: &str) -> Result<Sync> {
+    lookup("way to synchronise", name, &Sync::ALL, Sync::name)
+}
+
+impl Settings {
+    /// Decides which ways there are.
+    pub(crate) fn complete_ways(&mut self, mode: Mode) -> Result<()> {
+        if self.sync.is_empty() {
+            self.sync = match mode {
+                Mode::Compare => COURSE.iter().map(|sync| sync.name().to_owned()).collect(),
+                Mode::Train => vec![Sync::AllReduce(None).name().to_owned()],
+            };
+        }
+        if let Some(twice) = (1..self.sync.len()).find(|&at| self.sync[..at].contains(&self.sync[at])) {
+            bail!("{} is given twice", self.sync[twice]);
+        }
+        if mode == Mode::Train && self.sync.len() > 1 {
+            bail!("train runs one way of synchronising, not {}: choose with --sync, or use compare", self.sync.len());
+        }
+        let ddp = Sync::Ddp { algorithm: None, bucket: None }.name();
+        if self.bucket.is_some() && !self.sync.iter().any(|way| way == ddp) {
+            bail!("--bucket belongs to {ddp}, not to {}", self.sync.join(", "));
+        }
+        let data_parallel = Sync::DataParallel.name();
+        if mode == Mode::Train && self.sync[0] == data_parallel {
+            let launch = self.launch.get_or_insert_with(|| Launch::Threads.name().to_owned());
+            if *launch != Launch::Threads.name() {
+                bail!("{data_parallel} is one process: its workers are threads, not {launch}");
+            }
+        }
+        self.algorithm.get_or_insert_with(|| Algorithm::Ring.name().to_owned());
+        self.transport.get_or_insert_with(|| ProcessTransport::Tcp.name().to_owned());
+        self.accumulate.get_or_insert(1);
+        self.shard.get_or_insert_with(|| Deal::default().name().to_owned());
+        ensure!(self.log_every != Some(0), "0 steps from line to line: at least 1 is needed");
+        self.trace.get_or_insert(TRACED_STEPS);
+        self.predict.get_or_insert(mode == Mode::Compare);
+        Ok(())
+    }
+
+    /// One row for each way of synchronising. All rows do the same job: `single` takes in a step what all workers of
+    /// the others take together.
+    pub fn rows(&self) -> Vec<Self> {
+        let row = |way: &String| {
+            let mut row = Self { sync: vec![way.clone()], ..self.clone() };
+            if way == Sync::Single.name() {
+                row.batch = row.batch.zip(row.workers).map(|(batch, workers)| batch.saturating_mul(workers));
+                row.workers = row.workers.map(|workers| workers.min(1));
+            }
+            if way == Sync::DataParallel.name() {
+                row.launch = Some(Launch::Threads.name().to_owned());
+            }
+            row
+        };
+        self.sync.iter().map(row).collect()
+    }
+
+    /// The way of a completed row.
+    pub(crate) fn way(&self) -> Result<Sync> {
+        let algorithm = named_algorithm(self.algorithm.as_deref().unwrap_or_default())?;
+        if algorithm.is_some_and(Algorithm::needs_shared_memory)
+            && (self.launch()?, self.transport()?) == (Launch::Processes, ProcessTransport::Tcp)
+        {
+            bail!("direct needs memory that workers share: --transport shm, or --launch threads");
+        }
+        let bucket = self.bucket.as_deref().map(parse_bytes).transpose()?;
+        Ok(match named_way(&self.sync[0])? {
+            Sync::AllReduce(_) => Sync::AllReduce(algorithm),
+            Sync::Ddp { .. } => Sync::Ddp { algorithm, bucket },
+            other => other,
+        })
+    }
+
+    /// What the workers of a completed row share of batch norm's statistics.
+    pub(crate) fn batch_norm(&self) -> Result<BatchNorm> {
+        let Some(name) = &self.batch_norm else { return Ok(BatchNorm::default()) };
+        let mode = lookup("batch norm mode", name, &BatchNorm::ALL, BatchNorm::name)?;
+        let design = self.design()?;
+        if !design.normalises() {
+            bail!("--batch-norm {name}: {} has no batch norm", design.name);
+        }
+        Ok(mode)
+    }
+
+    /// How images are dealt out to the workers of a completed row.
+    pub(crate) fn deal(&self) -> Result<Deal> {
+        lookup("way to shard", self.shard.as_deref().unwrap_or_default(), &Deal::ALL, Deal::name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complete(settings: Settings, mode: Mode) -> Result<Settings> {
+        settings.complete(mode)
+    }
+
+    fn ways(names: &[&str]) -> Settings {
+        Settings { sync: names.iter().map(|name| (*name).to_owned()).collect(), ..Settings::default() }
+    }
+
+    #[test]
+    fn a_bucket_is_ddps_and_ddp_needs_none() {
+        let bucket = |names: &[&str]| Settings { bucket: Some("1MiB".into()), ..ways(names) };
+        let error = complete(bucket(&["all-reduce"]), Mode::Train).unwrap_err();
+        assert_eq!(error.to_string(), "--bucket belongs to ddp, not to all-reduce");
+        let row = complete(bucket(&["ddp"]), Mode::Train).unwrap();
+        assert_eq!(row.way().unwrap(), Sync::Ddp { algorithm: Some(Algorithm::Ring), bucket: Some(1 << 20) });
+        let row = complete(ways(&["ddp"]), Mode::Train).unwrap();
+        assert_eq!(row.way().unwrap(), Sync::Ddp { algorithm: Some(Algorithm::Ring), bucket: None });
+    }
+
+    #[test]
+    fn data_parallel_is_one_process() {
+        let row = complete(ways(&["data-parallel"]), Mode::Train).unwrap();
+        assert_eq!(row.launch().unwrap(), Launch::Threads);
+        let processes = Settings { launch: Some("processes".into()), ..ways(&["data-parallel"]) };
+        let error = complete(processes, Mode::Train).unwrap_err();
+        assert_eq!(error.to_string(), "data-parallel is one process: its workers are threads, not processes");
+        let rows = complete(ways(&["ddp", "data-parallel"]), Mode::Compare).unwrap().rows();
+        let launches: Vec<Launch> = rows.iter().map(|row| row.launch().unwrap()).collect();
+        assert_eq!(launches, [Launch::Processes, Launch::Threads]);
+    }
+
+    #[test]
+    fn a_batch_norm_mode_needs_batch_norm() {
+        let mode = |model: &str, mode: &str| {
+            let settings = Settings { model: Some(model.into()), dataset: Some("synthetic".into()), ..ways(&["ddp"]) };
+            let settings = Settings { batch_norm: Some(mode.into()), ..settings };
+            complete(settings, Mode::Train).unwrap().batch_norm().map_err(|error| error.to_string())
+        };
+        assert_eq!(mode("resnet20", "sync"), Ok(BatchNorm::Sync));
+        assert_eq!(mode("lenet5", "local"), Err("--batch-norm local: lenet5 has no batch norm".into()));
+    }
+}

@@ -1,0 +1,57 @@
+//! Where a rank's batches come from: its own loader, or rank 0, which deals its batches out.
+
+use ringstep_comm::{CollectiveError, Group};
+use ringstep_data::loader::{Batch, Loader};
+
+use crate::clock::Clock;
+
+/// A rank's batches, one after the other.
+pub(crate) enum Feed {
+    /// Each rank loads its own.
+    Own(Loader),
+    /// Rank 0 loads for all, and deals each batch out in equal parts; the last ones may be smaller.
+    Dealt {
+        /// On rank 0.
+        loader: Option<Loader>,
+        /// What rank 0 loaded, filled up so that all parts are as long.
+        whole: Batch,
+        /// This rank's part.
+        part: Batch,
+    },
+}
+
+impl Feed {
+    /// The next batch, which is this rank's part of a batch of `together` images of `length` numbers each.
+    pub fn next(
+        &mut self,
+        clock: &mut Clock,
+        group: &mut Group,
+        together: usize,
+        length: usize,
+    ) -> Result<&Batch, CollectiveError> {
+        const ENOUGH: &str = "there is a batch for each step";
+        match self {
+            Self::Own(loader) => Ok(clock.loading(|| loader.next()).expect(ENOUGH)),
+            Self::Dealt { loader, whole, part } => {
+                let each = together.div_ceil(group.world());
+                if let Some(loader) = loader {
+                    let batch = clock.loading(|| loader.next()).expect(ENOUGH);
+                    whole.images.clone_from(&batch.images);
+                    whole.labels.clone_from(&batch.labels);
+                    whole.images.resize(each * group.world() * length, 0.0);
+                    whole.labels.resize(each * group.world(), 0);
+                }
+                part.images.resize(each * length, 0.0);
+                part.labels.resize(each, 0);
+                clock.communicating(|| {
+                    group.scatter(&whole.images, &mut part.images, 0)?;
+                    group.scatter(&whole.labels, &mut part.labels, 0)
+                })?;
+                let mine = together.saturating_sub(group.rank() * each).min(each);
+                part.images.truncate(mine * length);
+                part.labels.truncate(mine);
+                Ok(part)
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! DistributedDataParallel (Li et al., VLDB 2020): a bucket's all-reduce starts on the communication thread the moment its
+//! last gradient is written, while backward goes on.
+
+use std::time::Instant;
+
+use ringstep_comm::{Algorithm, CollectiveError, Group, Op};
+use ringstep_nn::Model;
+
+use super::{Buckets, Numbers, Pass, Strategy, Synced, add, how};
+
+/// Buckets, and how each is reduced.
+pub struct Ddp {
+    buckets: Buckets,
+    algorithm: Option<Algorithm>,
+}
+
+impl Ddp {
+    pub fn new(buckets: Buckets, algorithm: Option<Algorithm>) -> Self {
+        Self { buckets, algorithm }
+    }
+}
+
+impl Strategy for Ddp {
+    fn backward(&mut self, group: &mut Group, model: &mut Model, pass: Pass<'_>) -> Result<Synced, CollectiveError> {
+        let (ready, reductions) = group.while_reducing(Op::Sum, how(self.algorithm), |queue| {
+            let mut earlier = pass.accumulated;
+            model.backward_in_buckets(pass.images, pass.labels, pass.scale, &self.buckets.ends, |bucket| {
+                if !earlier.is_empty() {
+                    add(bucket, earlier);
+                    earlier = &earlier[bucket.len()..];
+                }
+                queue.push(bucket);
+            });
+            Instant::now()
+        })?;
+        Ok(Synced { ready, reductions })
+    }
+
+    fn labels(&self, _: &Model) -> Vec<String> {
+        (0..self.buckets.ends.len()).map(|bucket| format!("bucket {bucket}")).collect()
+    }
+
+    /// Follows the buckets one after the other: each starts once it is complete and the one before it is through.
+    fn predict(&self, numbers: &Numbers, model: &Model) -> f64 {
+        let mut layers = model.timeline().rev();
+        let (mut backward, mut free) = (0.0, 0f64);
+        let mut reached = 0;
+        for (&end, length) in self.buckets.ends.iter().zip(self.buckets.lengths()) {
+            while reached < end {
+                let layer = layers.next().expect("layers hold all gradients");
+                backward += layer.backward.took.as_secs_f64();
+                reached = layer.gradients_end;
+            }
+            free = free.max(backward) + numbers.all_reduce(self.algorithm, length);
+        }
+        backward += layers.map(|layer| layer.backward.took.as_secs_f64()).sum::<f64>();
+        (free - backward).max(0.0)
+    }
+}
