@@ -7,19 +7,9 @@ set -euo pipefail
 here=$PWD
 cd "$(dirname "$0")/.."
 peers=target/peers
-mkdir -p "$peers"
-
-packages=(openmpi-bin libopenmpi-dev mpich libmpich-dev)
-[[ -n ${RINGSTEP_PEER_PYTHON:-} ]] || packages+=(python3-venv)
-if ! dpkg -s "${packages[@]}" >/dev/null 2>&1; then
-    sudo=$([[ $(id -u) == 0 ]] || echo sudo)
-    $sudo apt-get update -qq
-    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"
-fi
-if [[ -z ${RINGSTEP_PEER_PYTHON:-} ]] && ! "$peers/venv/bin/python" -c 'import torch, numpy' 2>/dev/null; then
-    python3 -m venv "$peers/venv"
-    "$peers/venv/bin/pip" install --quiet torch numpy
-fi
+source bench/common/pytorch.sh
+need_packages openmpi-bin libopenmpi-dev mpich libmpich-dev
+need_pytorch
 
 cargo build --release --quiet
 for mpi in openmpi mpich; do

@@ -6,19 +6,8 @@
 set -euo pipefail
 here=$PWD
 cd "$(dirname "$0")/.."
-peers=target/peers
-mkdir -p "$peers"
-
-if [[ -z ${RINGSTEP_PEER_PYTHON:-} ]] && ! "$peers/venv/bin/python" -c 'import torch, numpy' 2>/dev/null; then
-    if ! dpkg -s python3-venv >/dev/null 2>&1; then
-        sudo=$([[ $(id -u) == 0 ]] || echo sudo)
-        $sudo apt-get update -qq
-        $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv
-    fi
-    python3 -m venv "$peers/venv"
-    "$peers/venv/bin/pip" install --quiet torch numpy
-fi
-
+source bench/common/pytorch.sh
+need_pytorch
 cargo build --release --quiet
 
 repository=$PWD

@@ -9,22 +9,17 @@ its users' ways.
 """
 
 import argparse
-import datetime
 import json
 import os
-import platform
-import shlex
-import signal
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-PEERS = Path("target/peers")  # what collectives.sh builds; commands run in ROOT
-PYTHON = os.environ.get("RINGSTEP_PEER_PYTHON", str(PEERS / "venv/bin/python"))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from common.run import PYTHON, circumstances, first_line, pytorch_version, run, table
+
+PEERS = Path("target/peers")  # what collectives.sh builds
 KIB, MIB = 1 << 10, 1 << 20
-PATIENCE = 300  # seconds for one run of one program
 PROGRAMS = ["openmpi", "mpich", "gloo", "shm", "tcp"]
 # A median this many times the best means that other jobs held the cores, while a rank spun for one that had none.
 # Beating a peer in that state proves nothing: such a ratio is marked ? and not counted as met.
@@ -63,36 +58,6 @@ def commands(program, workers, largest):
     ringstep = ["target/release/ringstep", "bench", "collectives", "--workers", str(workers), "--transport", program]
     largest = size_name(largest).replace(" ", "")
     return [ringstep + ["--algorithm", "auto", "--min", "1KiB", "--max", largest, "--json"]]
-
-
-def run(command):
-    """Standard output, or RuntimeError that says what went wrong."""
-    try:
-        # A session of its own, so that a run that hangs ends with all its ranks.
-        child = subprocess.Popen(
-            command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-        )
-    except OSError as error:
-        raise RuntimeError(f"{command[0]}: {error.strerror}") from error
-    try:
-        out, err = child.communicate(timeout=PATIENCE)
-    except BaseException as error:  # Ctrl-C included
-        child.terminate()  # mpirun ends its ranks when asked
-        try:
-            child.wait(10)
-        except subprocess.TimeoutExpired:
-            pass
-        try:
-            os.killpg(child.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        if isinstance(error, subprocess.TimeoutExpired):
-            raise RuntimeError(f"no end after {PATIENCE} s") from error
-        raise
-    if child.returncode:
-        lines = [line for line in err.splitlines() if line.strip(" -")]
-        raise RuntimeError(f"exit {child.returncode}: {lines[-1].strip() if lines else 'no message'}")
-    return out
 
 
 def rows(program, command):
@@ -147,13 +112,6 @@ def measure(args):
         median = min(statistics.median(p50 for p50, _ in times) for times in ways.values())
         best[key] = median, min(least for times in ways.values() for _, least in times)
     return best, bandwidth, {key: statistics.median(times) for key, times in bare.items()}, failures
-
-
-def table(header, body):
-    """Markdown that is also aligned for reading in a terminal."""
-    widths = [max(map(len, column)) for column in zip(header, *body)]
-    lines = [header, ["-" * (w - 1) + ":" for w in widths], *body]
-    return ["| " + " | ".join(cell.rjust(w) for cell, w in zip(line, widths)) + " |" for line in lines]
 
 
 def against_bare_exchange(best, p, size, bare):
@@ -219,31 +177,13 @@ def report(args, best, bandwidth, bare):
     return lines[1:]
 
 
-def first_line(command, contains=""):
-    try:
-        return next(line.strip() for line in run(command).splitlines() if contains in line)
-    except (RuntimeError, StopIteration):
-        return "unknown"
-
-
-def circumstances(args, load):
-    """Command, commit, date, machine and versions, as a recorded run lists them."""
-    commit = first_line(["git", "rev-parse", "--short", "HEAD"])
-    if first_line(["git", "status", "--porcelain", "--untracked-files=no"]) != "unknown":
-        commit += " with changes"
-    cpus = [line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
-    machine = f"{(cpus or [platform.machine()])[0]}, {os.cpu_count()} cores, Linux {platform.release()}"
-    versions = {
-        "openmpi": lambda: first_line(["mpirun.openmpi", "--version"]).split()[-1],
-        "mpich": lambda: first_line(["mpirun.mpich", "--version"], "Version:").split()[-1],
-        "gloo": lambda: "of PyTorch " + first_line([PYTHON, "-c", "import torch; print(torch.__version__)"]),
+def versions(args):
+    of = {
+        "openmpi": lambda: "Open MPI " + first_line(["mpirun.openmpi", "--version"]).split()[-1],
+        "mpich": lambda: "MPICH " + first_line(["mpirun.mpich", "--version"], "Version:").split()[-1],
+        "gloo": lambda: f"gloo of {pytorch_version()}",
     }
-    return [
-        f"- command: `{shlex.join(['bench/collectives.sh', *sys.argv[1:]])}`",
-        f"- commit: {commit}, {datetime.date.today()}",
-        f"- machine: {machine}; load {load:.1f} before the run",
-        "- peers: " + ", ".join(f"{name} {version()}" for name, version in versions.items() if name in args.only),
-    ]
+    return [version() for name, version in of.items() if name in args.only]
 
 
 def byte_count(text):
@@ -271,7 +211,7 @@ def main():
 
     load = os.getloadavg()[0]
     best, bandwidth, bare, failures = measure(args)
-    lines = circumstances(args, load) + [""] + report(args, best, bandwidth, bare)
+    lines = circumstances("bench/collectives.sh", load, versions(args)) + [""] + report(args, best, bandwidth, bare)
     for failure in failures:
         lines += ["", failure]
     print("\n".join(lines))

@@ -7,20 +7,16 @@ backward and optimizer (SGD with momentum and weight decay); inference is a forw
 """
 
 import argparse
-import datetime
 import json
 import os
-import platform
-import shlex
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
-PYTHON = os.environ.get("RINGSTEP_PEER_PYTHON", "target/peers/venv/bin/python")  # commands run in ROOT
-PATIENCE = 300  # seconds for one run of one program
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from common.run import PYTHON, circumstances, first_line, pytorch_version, run, table
+
 MIB = 1 << 20
 
 
@@ -59,20 +55,6 @@ def command(program, job, seconds):
     return torch + (["--channels-last"] if program == "PyTorch channels last" else [])
 
 
-def run(words):
-    """Standard output, or RuntimeError that says what went wrong."""
-    try:
-        done = subprocess.run(words, cwd=ROOT, text=True, capture_output=True, timeout=PATIENCE)
-    except OSError as error:
-        raise RuntimeError(f"{words[0]}: {error.strerror}") from error
-    except subprocess.TimeoutExpired as error:
-        raise RuntimeError(f"no end after {PATIENCE} s") from error
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        raise RuntimeError(f"exit {done.returncode}: {lines[-1].strip() if lines else 'no message'}")
-    return done.stdout
-
-
 def measure_once(program, job, seconds):
     """Seconds of a step and the program's JSON."""
     out = run(command(program, job, seconds))
@@ -100,13 +82,6 @@ def measure(args):
                 except RuntimeError as error:
                     failures.append(f"{program}, {job}, left out of round {round_ + 1}: {error}")
     return times, results, failures
-
-
-def table(header, body):
-    """Markdown that is also aligned for reading in a terminal."""
-    widths = [max(map(len, column)) for column in zip(header, *body)]
-    lines = [header, ["-" * (w - 1) + ":" for w in widths], *body]
-    return ["| " + " | ".join(cell.rjust(w) for cell, w in zip(line, widths)) + " |" for line in lines]
 
 
 def verdict(job, ratio):
@@ -151,30 +126,9 @@ def memory(results):
     return lines + table(["program", "peak", "before", "since"], body)
 
 
-def first_line(words):
-    try:
-        return next(line.strip() for line in run(words).splitlines() if line)
-    except (RuntimeError, StopIteration):
-        return "unknown"
-
-
-def circumstances(load):
-    """Command, commit, date, machine and versions, as a recorded run lists them."""
-    commit = first_line(["git", "rev-parse", "--short", "HEAD"])
-    if first_line(["git", "status", "--porcelain", "--untracked-files=no"]) != "unknown":
-        commit += " with changes"
-    cpus = [line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
-    machine = f"{(cpus or [platform.machine()])[0]}, {os.cpu_count()} cores, Linux {platform.release()}"
-    torch = first_line([PYTHON, "-c", "import torch; print(torch.__version__)"])
+def onednn_version():
     config = "import torch; print(next(line for line in torch.__config__.show().splitlines() if 'DNN v' in line))"
-    onednn = first_line([PYTHON, "-c", config]).removeprefix("- ").split(" (Git")[0]
-    rustc = first_line(["rustc", "--version"])
-    return [
-        f"- command: `{shlex.join(['bench/engine.sh', *sys.argv[1:]])}`",
-        f"- commit: {commit}, {datetime.date.today()}",
-        f"- machine: {machine}; load {load:.1f} before the run",
-        f"- versions: PyTorch {torch} ({onednn}), {rustc}",
-    ]
+    return first_line([PYTHON, "-c", config]).removeprefix("- ").split(" (Git")[0]
 
 
 def job_list(text):
@@ -195,7 +149,7 @@ def main():
 
     load = os.getloadavg()[0]
     times, results, failures = measure(args)
-    lines = circumstances(load) + [""] + report(args, times, results)
+    lines = circumstances("bench/engine.sh", load, [f"{pytorch_version()} ({onednn_version()})"]) + [""] + report(args, times, results)
     for failure in failures:
         lines += ["", failure]
     print("\n".join(lines))

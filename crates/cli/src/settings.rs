@@ -1,6 +1,7 @@
 //! What a user asks for, by flags and by an experiment file, and the jobs that this means.
 
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -147,6 +148,14 @@ pub struct Settings {
     /// Start from these weights instead of random ones (PyTorch's names and layouts)
     #[arg(long, value_name = "FILE.safetensors")]
     pub init: Option<PathBuf>,
+    /// Address of this machine at which worker processes meet, for workers that have networks of their own [default:
+    /// 127.0.0.1]
+    #[arg(long, value_name = "ADDRESS")]
+    pub meet: Option<IpAddr>,
+    /// Start each worker process by this command, in which {rank} is its rank: 'taskset -c {rank}', 'ip netns exec
+    /// node{rank}'
+    #[arg(long, value_name = "COMMAND")]
+    pub start_with: Option<String>,
     /// Workers are processes that talk over TCP, or threads that talk in memory [default: processes]
     #[arg(long, value_name = "processes|threads")]
     pub launch: Option<String>,
@@ -316,6 +325,8 @@ impl Settings {
             trace: self.trace.or(base.trace),
             predict: self.predict.or(base.predict),
             init: self.init.or(base.init),
+            meet: self.meet.or(base.meet),
+            start_with: self.start_with.or(base.start_with),
             launch: self.launch.or(base.launch),
         }
     }
@@ -360,6 +371,7 @@ impl Settings {
             self.augment = vec![NO_CHANGES.to_owned()];
         }
         self.launch.get_or_insert_with(|| Launch::Processes.name().to_owned());
+        self.meet.get_or_insert(Ipv4Addr::LOCALHOST.into());
         // So that a run's configuration repeats it from anywhere.
         let absolute = |path: &Path| std::path::absolute(path).with_context(|| path.display().to_string());
         for path in [&mut self.data, &mut self.init].into_iter().flatten() {

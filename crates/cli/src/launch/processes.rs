@@ -1,9 +1,7 @@
 //! Workers as processes of this program, which meet over TCP on the loopback interface.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::Ipv4Addr;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -13,7 +11,7 @@ use anyhow::{Context, Result};
 use ringstep_comm::rendezvous::{Meeting, Token};
 use ringstep_comm::transport::DEFAULT_TIMEOUT;
 
-use super::protocol::Start;
+use super::protocol::{Start, Way};
 use super::{Crew, Event, Task};
 
 /// Child processes, each with the pipe whose end tells it that the launcher is gone. Dropping them ends those that are
@@ -24,7 +22,8 @@ pub(super) struct Processes(Vec<(Child, ChildStdin)>);
 pub(super) fn start(task: &Task, world: usize) -> Result<(Processes, Receiver<Event>)> {
     let mut token = Token::default();
     getrandom::fill(&mut token).context("no randomness for the job's token")?;
-    let meeting = Meeting::open(Ipv4Addr::LOCALHOST.into(), token)?;
+    let Way { meet, start_with } = task.way();
+    let meeting = Meeting::open(meet, token)?;
     let address = meeting.address();
     let (sender, events) = channel();
     let host = sender.clone();
@@ -34,14 +33,11 @@ pub(super) fn start(task: &Task, world: usize) -> Result<(Processes, Receiver<Ev
         }
     })?;
 
-    // This very program, even if its file has been replaced since it was started.
-    let program = Path::new("/proc/self/exe");
     let mut crew = Processes(Vec::new());
     for rank in 0..world {
         let start = Start { task: task.clone(), rank, world, meeting: address, token };
         let start = serde_json::to_string(&start).context("these settings cannot be passed on to workers")?;
-        let mut child = Command::new(program)
-            .arg("worker")
+        let mut child = command(start_with.as_deref(), rank)?
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -55,6 +51,24 @@ pub(super) fn start(task: &Task, world: usize) -> Result<(Processes, Receiver<Ev
         spawn("reports", move || listen(rank, reports, &sender))?;
     }
     Ok((crew, events))
+}
+
+/// What starts a worker.
+fn command(start_with: Option<&str>, rank: usize) -> Result<Command> {
+    let words = start_with.map(|text| text.replace("{rank}", &rank.to_string())).unwrap_or_default();
+    let mut words = words.split_whitespace();
+    let mut command = match words.next() {
+        // This very program, even if its file has been replaced since it was started.
+        None => Command::new("/proc/self/exe"),
+        // There, another command is itself: the program's name must do.
+        Some(first) => {
+            let mut command = Command::new(first);
+            command.args(words).arg(std::env::current_exe().context("this program's own file")?);
+            command
+        }
+    };
+    command.arg("worker");
+    Ok(command)
 }
 
 /// Starts a thread, or says that the system has none left.

@@ -1,6 +1,6 @@
 //! What launcher and worker processes tell each other, a line of JSON a message.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -29,6 +29,15 @@ pub enum Task {
 }
 
 impl Task {
+    /// How worker processes are started.
+    pub fn way(&self) -> Way {
+        let (meet, start_with) = match self {
+            Self::Train { settings, .. } => (settings.meet, settings.start_with.clone()),
+            Self::Bench(_) => (None, None),
+        };
+        Way { meet: meet.unwrap_or(Ipv4Addr::LOCALHOST.into()), start_with }
+    }
+
     /// How worker processes talk.
     pub fn transport(&self) -> Result<ProcessTransport> {
         match self {
@@ -36,6 +45,12 @@ impl Task {
             Self::Bench(plan) => plan.transport(),
         }
     }
+}
+
+/// How worker processes are started, and where they meet.
+pub struct Way {
+    pub meet: IpAddr,
+    pub start_with: Option<String>,
 }
 
 /// The launcher's first and only line to a worker. The end of the worker's standard input means that the launcher is
