@@ -110,6 +110,13 @@ impl Loader {
     }
 }
 
+impl Loader {
+    /// The batch that [`Loader::next`] has returned last.
+    pub fn current(&self) -> &Batch {
+        &self.current
+    }
+}
+
 impl Drop for Loader {
     /// Waits for the batch that is being filled, and no longer.
     fn drop(&mut self) {

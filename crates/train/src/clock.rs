@@ -73,9 +73,15 @@ impl Clock {
     pub fn pausing<R>(&mut self, work: impl FnOnce() -> R) -> R {
         let began = Instant::now();
         let result = work();
-        self.started += began.elapsed();
-        self.step_started += began.elapsed();
+        self.leave_out(began);
         result
+    }
+
+    /// The time from then until now does not count.
+    pub fn leave_out(&mut self, since: Instant) {
+        let time = since.elapsed();
+        self.started += time;
+        self.step_started += time;
     }
 
     /// A step is over, and the next begins. Returns the seconds that it took.

@@ -1,9 +1,16 @@
 //! Where a rank's batches come from: its own loader, or rank 0, which deals its batches out.
 
+use std::sync::Arc;
+
 use ringstep_comm::{CollectiveError, Group};
-use ringstep_data::loader::{Batch, Loader};
+use ringstep_data::Dataset;
+use ringstep_data::canvas::Canvas;
+use ringstep_data::loader::{Batch, Loader, Plan};
+use ringstep_data::shard::Shard;
 
 use crate::clock::Clock;
+use crate::error::WorkerError;
+use crate::{Job, Sync};
 
 /// A rank's batches, one after the other.
 pub(crate) enum Feed {
@@ -21,6 +28,27 @@ pub(crate) enum Feed {
 }
 
 impl Feed {
+    /// Begins to load what this rank trains on.
+    pub fn start(job: &Job, data: &Dataset, canvas: &Canvas, rank: usize) -> Result<Self, WorkerError> {
+        let images = data.train.len();
+        let start = |shard| {
+            start_loader(Plan {
+                images: Arc::clone(&data.train),
+                shard,
+                steps: job.batches_in_all(images),
+                canvas: canvas.clone(),
+                augment: job.augment,
+                seed: job.seed,
+            })
+        };
+        if job.sync != Sync::DataParallel {
+            return Ok(Self::Own(start(job.shard(rank, images))?));
+        }
+        let whole = Shard { world: 1, batch: job.workers * job.batch, ..job.shard(0, images) };
+        let loader = (rank == 0).then(|| start(whole)).transpose()?;
+        Ok(Self::Dealt { loader, whole: Batch::default(), part: Batch::default() })
+    }
+
     /// The next batch, which is this rank's part of a batch of `together` images of `length` numbers each.
     pub fn next(
         &mut self,
@@ -54,4 +82,18 @@ impl Feed {
             }
         }
     }
+
+    /// The batch that [`Feed::next`] has returned last.
+    pub fn current(&self) -> &Batch {
+        match self {
+            Self::Own(loader) => loader.current(),
+            Self::Dealt { part, .. } => part,
+        }
+    }
+}
+
+/// Begins to load batches, or says that there is no thread for it.
+pub(crate) fn start_loader(plan: Plan) -> Result<Loader, WorkerError> {
+    let rank = plan.shard.rank;
+    Loader::start(plan).map_err(|error| WorkerError::NoLoader { rank, error })
 }

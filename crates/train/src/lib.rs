@@ -7,6 +7,8 @@
 //! | how images stand in a model's input | [`fit`] |
 //! | how workers stay in step | [`strategy`] |
 //! | where a rank's batches come from | `feed` |
+//! | how good a model is on the test images | `evaluate` |
+//! | why a rank stops before the end | [`error`] |
 //! | batch norm over all ranks' images | [`batch_norm`] |
 //! | whether ranks are still equal | [`verify`] |
 //! | where the time goes | [`clock`], [`timebase`], [`trace`] |
@@ -17,6 +19,8 @@
 pub mod batch_norm;
 pub mod checkpoint;
 pub mod clock;
+pub mod error;
+mod evaluate;
 mod feed;
 pub mod fit;
 pub mod job;

@@ -1,101 +1,33 @@
 //! What one rank does, from the first weights to the last. The same for one rank and for many.
 
-use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringstep_comm::{CollectiveError, Group, tune};
+use ringstep_comm::{Group, tune};
 use ringstep_data::Dataset;
-use ringstep_data::augment::Augment;
 use ringstep_data::canvas::Canvas;
 use ringstep_data::file::sha256;
-use ringstep_data::loader::{Batch, Loader, Plan};
-use ringstep_data::shard::{Deal, Shard};
+use ringstep_data::shard::Shard;
 use ringstep_nn::optim::Optimizer;
+use ringstep_nn::schedule::Schedule;
 use ringstep_nn::{Model, Phase, Score};
 
 use crate::batch_norm::{BatchNorm, Together};
-use crate::checkpoint::{self, CheckpointError};
+use crate::checkpoint;
 use crate::clock::Clock;
+use crate::error::WorkerError;
+use crate::evaluate::{self, test};
 use crate::feed::Feed;
-use crate::fit::{self, Misfit};
+use crate::fit;
 use crate::records::{Epoch, Outcome, Parts, Report, Step};
-use crate::strategy::{Numbers, Pass, add};
+use crate::strategy::{Numbers, Pass, Strategy, Synced, add};
 use crate::timebase::Timebase;
 use crate::trace::{Kind, Tracer};
 use crate::verify::{Difference, first_difference};
 use crate::{Job, Sync};
 
-/// Why a rank stopped before the end.
-#[derive(Debug, thiserror::Error)]
-pub enum WorkerError {
-    /// Another rank is gone, silent or out of step.
-    #[error(transparent)]
-    Collective(#[from] CollectiveError),
-    /// The initial weights do not fit.
-    #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
-    /// The model cannot take the images.
-    #[error(transparent)]
-    Misfit(#[from] Misfit),
-    /// The system gives no thread to load images on.
-    #[error("rank {rank}: no thread to load images: {error}")]
-    NoLoader {
-        /// The rank without one.
-        rank: usize,
-        /// What the system said.
-        error: io::Error,
-    },
-    /// Training has run away.
-    #[error(
-        "rank {rank}: the loss is {loss} in step {step} of epoch {epoch}, first seen in layer {layer}: training diverged, \
-         a smaller lr may help"
-    )]
-    Diverged {
-        /// The rank that saw it.
-        rank: usize,
-        /// From 0.
-        epoch: usize,
-        /// Within the epoch, from 0.
-        step: usize,
-        /// Not a number, or infinite.
-        loss: f64,
-        /// The first layer whose weights or output are not finite.
-        layer: String,
-    },
-    /// Replicas that should be equal are not.
-    #[error(
-        "rank {rank}: after step {step}, {tensor} is not the same everywhere: {} from rank 0's", differ(.ranks)
-    )]
-    OutOfStep {
-        /// The rank that noticed; all do.
-        rank: usize,
-        /// Steps done.
-        step: usize,
-        /// The first tensor that differs, in the order of the layers.
-        tensor: String,
-        /// Whose differ from rank 0's.
-        ranks: Vec<usize>,
-    },
-    /// Training has run away in its last step.
-    #[error("rank {rank}: the final weights are not finite: training diverged, a smaller lr may help")]
-    Overflowed {
-        /// The rank that saw it.
-        rank: usize,
-    },
-}
-
-/// A batch for evaluation, where nothing depends on its size but speed.
-const EVALUATION_BATCH: usize = 100;
 /// How often a rank says how far it is.
 const REPORT_INTERVAL: Duration = Duration::from_millis(100);
-
-/// "rank 2 differs", "ranks 1, 3 differ".
-fn differ(ranks: &[usize]) -> String {
-    let list = ranks.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-    if ranks.len() == 1 { format!("rank {list} differs") } else { format!("ranks {list} differ") }
-}
 
 /// Trains on this rank's part of the data. Returns what it did, and the final weights as a safetensors file.
 pub fn run(
@@ -105,228 +37,291 @@ pub fn run(
     group: &mut Group,
     report: &mut dyn FnMut(Report),
 ) -> Result<(Outcome, Vec<u8>), WorkerError> {
-    let canvas = fit::fit(&job.model, data)?;
-    let (images, rank) = (data.train.len(), group.rank());
-    // The first batches are filled while the ranks get ready.
-    let mut feed = start_feed(job, data, &canvas, rank)?;
-    let mut model = job.model.build(job.batch.max(EVALUATION_BATCH), job.threads);
-    match init {
-        Some(path) => checkpoint::load(&mut model, path)?,
-        None => model.initialise(job.seed),
-    }
-    group.broadcast(model.values_mut(), 0)?;
-    group.broadcast(model.statistics_mut(), 0)?;
-    model.set_label_smoothing(job.label_smoothing);
-    model.set_dropout_seed(job.seed.wrapping_add((rank as u64) << 32));
-    if job.sync.algorithm() == Some(None) {
-        tune::measure(group)?;
-    }
-    let together = match job.batch_norm {
-        BatchNorm::Sync if job.workers > 1 => Some(Together::begin(&mut model, group)?),
-        _ => None,
-    };
-    let mut strategy = job.sync.strategy(&model, group);
-    let mut optimizer = strategy.steps_on(rank).then(|| Optimizer::new(job.rule, &mut model));
-    let (schedule, total_steps) = (job.schedule(images), job.steps(images));
-    let shard = job.shard(rank, images);
-    let mut accumulated = vec![0.0; if job.accumulate > 1 { model.gradients_mut().len() } else { 0 }];
-    let timebase = Timebase::agree(group)?;
-    let mut tracer = Tracer::new(timebase, job.trace_steps, strategy.labels(&model));
-    group.barrier()?;
-
-    let sent_before = (group.bytes_sent(), group.messages_sent());
-    let mut clock = Clock::start();
+    let images = data.train.len();
+    let mut rank = Rank::get_ready(job, init, data, group)?;
+    let sent_before = rank.sent();
     let mut report_due = Instant::now() + REPORT_INTERVAL;
     let mut recent = Vec::new();
-    let mut steps = 0;
+    let total_steps = job.steps(images);
     for epoch in 0.. {
-        let mut record = EpochRecorder::new(epoch, &clock, group);
-        for step in 0..job.steps_an_epoch(images).min(total_steps - steps) {
-            let before = Parts::of(&clock);
-            if job.sync == Sync::DataParallel || job.batch_norm == BatchNorm::Broadcast {
-                let began = Instant::now();
-                clock.communicating(|| {
-                    strategy.replicate(group, &mut model)?;
-                    group.broadcast(model.statistics_mut(), 0)
-                })?;
-                tracer.since(steps, Kind::Communication, "replicate", began);
+        let mut record = EpochRecorder::new(epoch, &mut rank);
+        for step in 0..job.steps_an_epoch(images).min(total_steps - rank.steps) {
+            let (done, score) = rank.step(epoch, step)?;
+            record.add(done.images, score);
+            recent.push(done);
+            if job.verify_every.is_some_and(|every| rank.steps.is_multiple_of(every)) {
+                rank.pausing(Rank::verify)?;
             }
-
-            let batches = job.batches(step, images);
-            let scale = 1.0 / batches.clone().map(|batch| shard.step_images(batch)).sum::<usize>() as f32;
-            let (mut score, mut trained) = (Score::default(), 0);
-            let mut synced = None;
-            for number in batches.clone() {
-                let began = Instant::now();
-                let batch = feed.next(&mut clock, group, shard.step_images(number), canvas.len())?;
-                tracer.since(steps, Kind::Data, "data", began);
-                let began = Instant::now();
-                let Score { loss, correct } =
-                    clock.computing(|| model.forward(&batch.images, &batch.labels, Phase::Training));
-                tracer.since(steps, Kind::Forward, "forward", began);
-                if let Some(together) = &together {
-                    together.check()?;
-                }
-                if !loss.is_finite() {
-                    let layer = model.first_not_finite(&batch.images, &batch.labels).unwrap_or("the loss").to_owned();
-                    return Err(WorkerError::Diverged { rank, epoch, step, loss, layer });
-                }
-                score.loss += loss;
-                score.correct += correct;
-                trained += batch.len();
-
-                let began = Instant::now();
-                let (first, last) = (number == batches.start, number + 1 == batches.end);
-                if last {
-                    let accumulated = if first { &[][..] } else { &accumulated[..] };
-                    let pass = Pass { images: &batch.images, labels: &batch.labels, scale, accumulated };
-                    let times = strategy.backward(group, &mut model, pass)?;
-                    clock.synchronising(began, &times);
-                    tracer.reductions(steps, &times);
-                    synced = Some(times);
-                } else {
-                    clock.computing(|| {
-                        model.backward(&batch.images, &batch.labels, scale);
-                        match first {
-                            true => accumulated.copy_from_slice(model.gradients_mut()),
-                            false => add(&mut accumulated, model.gradients_mut()),
-                        }
-                    });
-                }
-                tracer.backward(steps, &model);
-                if let Some(together) = &together {
-                    together.check()?;
-                }
+            if let Some(spans) = rank.tracer.take() {
+                rank.clock.pausing(|| report(Report::Spans(spans)));
             }
-            let began = Instant::now();
-            if let Some(optimizer) = &mut optimizer {
-                clock.computing(|| {
-                    let (team, values, gradients) = model.for_optimizer();
-                    optimizer.step(team, values, gradients, schedule.lr(steps));
-                });
-            }
-            tracer.since(steps, Kind::Optimizer, "optimizer", began);
-            record.add(trained, score);
-            let ready = timebase.seconds(synced.expect("a step has a last batch").ready);
-            let (seconds, parts) = (clock.end_step(), Parts::of(&clock).since(before));
-            recent.push(Step { step: steps, images: trained, loss_sum: score.loss, seconds, ready, parts });
-            steps += 1;
-
-            if job.verify_every.is_some_and(|every| steps.is_multiple_of(every)) {
-                clock.pausing(|| verify(job, steps, &mut model, group))?;
-            }
-            if let Some(spans) = tracer.take() {
-                clock.pausing(|| report(Report::Spans(spans)));
-            }
-            if Instant::now() >= report_due || steps == total_steps {
+            if Instant::now() >= report_due || rank.steps == total_steps {
                 report_due = Instant::now() + REPORT_INTERVAL;
                 report(Report::Steps(std::mem::take(&mut recent)));
             }
         }
-        let mut record = record.finish(&clock, group);
-        let last = steps == total_steps;
+        let mut record = record.finish(&mut rank);
+        let last = rank.steps == total_steps;
         if !last && job.test_every.is_some_and(|every| (epoch + 1).is_multiple_of(every)) {
-            let tested = clock.pausing(|| {
-                strategy.replicate(group, &mut model)?;
-                test(&mut model, data, &canvas, group)
-            })?;
-            (record.test_images, record.test_correct) = tested;
+            (record.test_images, record.test_correct) = rank.pausing(Rank::test)?;
         }
         report(Report::Epoch(record));
         if last {
             break;
         }
     }
+    rank.finish(sent_before)
+}
 
-    // The last step's loss was that before it.
-    if model.values_mut().iter().any(|value| !value.is_finite()) {
-        return Err(WorkerError::Overflowed { rank });
-    }
-    let seconds = clock.seconds();
-    let (joint_bytes, joint_messages) = together.as_ref().map_or((0, 0), Together::sent);
-    let bytes_sent = group.bytes_sent() - sent_before.0 + joint_bytes;
-    let messages_sent = group.messages_sent() - sent_before.1 + joint_messages;
-    let predicted_comm = match job.predict {
-        true => {
-            let (tuning, hosts, shared) = (tune::measure(group)?, group.hosts(), group.can_be_direct());
-            Some(strategy.predict(&Numbers { tuning, hosts, shared }, &model))
+/// A rank at work.
+struct Rank<'a> {
+    job: &'a Job,
+    data: &'a Dataset,
+    group: &'a mut Group,
+    canvas: Canvas,
+    shard: Shard,
+    feed: Feed,
+    model: Model,
+    /// Batch norm over all ranks, if it is.
+    together: Option<Together>,
+    strategy: Box<dyn Strategy>,
+    /// `None` where another rank takes the steps.
+    optimizer: Option<Optimizer>,
+    schedule: Schedule,
+    /// Gradients of a step's batches so far.
+    accumulated: Vec<f32>,
+    clock: Clock,
+    timebase: Timebase,
+    tracer: Tracer,
+    /// Steps done.
+    steps: usize,
+}
+
+impl<'a> Rank<'a> {
+    /// All that comes before the first step. Ends with a barrier, and starts the clock.
+    fn get_ready(
+        job: &'a Job,
+        init: Option<&Path>,
+        data: &'a Dataset,
+        group: &'a mut Group,
+    ) -> Result<Self, WorkerError> {
+        let canvas = fit::fit(&job.model, data)?;
+        let (images, rank) = (data.train.len(), group.rank());
+        // The first batches are filled while the ranks get ready.
+        let feed = Feed::start(job, data, &canvas, rank)?;
+        let mut model = job.model.build(job.batch.max(evaluate::BATCH), job.threads);
+        match init {
+            Some(path) => checkpoint::load(&mut model, path)?,
+            None => model.initialise(job.seed),
         }
-        false => None,
-    };
-    strategy.replicate(group, &mut model)?;
-    let (test_images, test_correct) = test(&mut model, data, &canvas, group)?;
-    let weights = checkpoint::to_bytes(&model);
-    let outcome = Outcome {
-        steps,
-        seconds,
-        seconds_per_step: clock.median_step(),
-        mean_seconds_per_step: clock.mean_step(),
-        parts: Parts::of(&clock),
-        bytes_sent,
-        messages_sent,
-        predicted_comm,
-        test_images,
-        test_correct,
-        weights_sha256: sha256(&weights),
-    };
-    Ok((outcome, weights))
-}
-
-/// What this rank trains on; in DataParallel rank 0 loads for all.
-fn start_feed(job: &Job, data: &Dataset, canvas: &Canvas, rank: usize) -> Result<Feed, WorkerError> {
-    let images = data.train.len();
-    let start = |shard| {
-        start_loader(Plan {
-            images: Arc::clone(&data.train),
+        group.broadcast(model.values_mut(), 0)?;
+        group.broadcast(model.statistics_mut(), 0)?;
+        model.set_label_smoothing(job.label_smoothing);
+        model.set_dropout_seed(job.seed.wrapping_add((rank as u64) << 32));
+        if job.sync.algorithm() == Some(None) {
+            tune::measure(group)?;
+        }
+        let together = match job.batch_norm {
+            BatchNorm::Sync if job.workers > 1 => Some(Together::begin(&mut model, group)?),
+            _ => None,
+        };
+        let strategy = job.sync.strategy(&model, group);
+        let optimizer = strategy.steps_on(rank).then(|| Optimizer::new(job.rule, &mut model));
+        let accumulated = vec![0.0; if job.accumulate > 1 { model.gradients_mut().len() } else { 0 }];
+        let timebase = Timebase::agree(group)?;
+        let tracer = Tracer::new(timebase, job.trace_steps, strategy.labels(&model));
+        group.barrier()?;
+        let (schedule, shard, clock) = (job.schedule(images), job.shard(rank, images), Clock::start());
+        Ok(Self {
+            job,
+            data,
+            group,
+            canvas,
             shard,
-            steps: job.batches_in_all(images),
-            canvas: canvas.clone(),
-            augment: job.augment,
-            seed: job.seed,
+            feed,
+            model,
+            together,
+            strategy,
+            optimizer,
+            schedule,
+            accumulated,
+            clock,
+            timebase,
+            tracer,
+            steps: 0,
         })
-    };
-    if job.sync != Sync::DataParallel {
-        return Ok(Feed::Own(start(job.shard(rank, images))?));
     }
-    let whole = Shard { world: 1, batch: job.workers * job.batch, ..job.shard(0, images) };
-    let loader = (rank == 0).then(|| start(whole)).transpose()?;
-    Ok(Feed::Dealt { loader, whole: Batch::default(), part: Batch::default() })
-}
 
-/// Ends the run if ranks differ.
-fn verify(job: &Job, step: usize, model: &mut Model, group: &mut Group) -> Result<(), WorkerError> {
-    // In DataParallel only rank 0 has taken the step as yet; statistics of their own are meant to differ.
-    if job.sync == Sync::DataParallel {
-        return Ok(());
-    }
-    let with_statistics = job.batch_norm == BatchNorm::Sync;
-    match first_difference(model, group, with_statistics)? {
-        None => Ok(()),
-        Some(Difference { tensor, ranks }) => Err(WorkerError::OutOfStep { rank: group.rank(), step, tensor, ranks }),
-    }
-}
+    /// Forward, backward and synchronising for all of a step's batches, then the optimizer.
+    fn step(&mut self, epoch: usize, step: usize) -> Result<(Step, Score), WorkerError> {
+        let before = Parts::of(&self.clock);
+        if self.job.sync == Sync::DataParallel || self.job.batch_norm == BatchNorm::Broadcast {
+            self.replicate()?;
+        }
+        let batches = self.job.batches(step, self.data.train.len());
+        let images: usize = batches.clone().map(|batch| self.shard.step_images(batch)).sum();
+        let scale = 1.0 / images as f32;
+        let (mut score, mut trained) = (Score::default(), 0);
+        for batch in batches.start..batches.end - 1 {
+            trained += self.forward((epoch, step), batch, &mut score)?;
+            self.accumulate(batch == batches.start, scale);
+            self.check_statistics()?;
+        }
+        trained += self.forward((epoch, step), batches.end - 1, &mut score)?;
+        let synced = self.backward(batches.len() > 1, scale)?;
+        self.check_statistics()?;
+        self.optimize();
 
-fn start_loader(plan: Plan) -> Result<Loader, WorkerError> {
-    let rank = plan.shard.rank;
-    Loader::start(plan).map_err(|error| WorkerError::NoLoader { rank, error })
-}
-
-/// Classifies this rank's part of the test images: how many there were, and how many it got right. Batch norm's running
-/// statistics differ from rank to rank; from here on all have those of rank 0.
-fn test(model: &mut Model, data: &Dataset, canvas: &Canvas, group: &mut Group) -> Result<(usize, usize), WorkerError> {
-    group.broadcast(model.statistics_mut(), 0)?;
-    let images = Arc::clone(&data.test);
-    let (rank, world, batch) = (group.rank(), group.world(), model.batch());
-    let shard = Shard { images: images.len(), rank, world, batch, shuffle: None, deal: Deal::Strided };
-    let steps = shard.steps();
-    let mut loader =
-        start_loader(Plan { images, shard, steps, canvas: canvas.clone(), augment: Augment::default(), seed: 0 })?;
-    let (mut count, mut correct) = (0, 0);
-    while let Some(batch) = loader.next() {
-        count += batch.len();
-        correct += model.forward(&batch.images, &batch.labels, Phase::Evaluation).correct;
+        let (seconds, parts) = (self.clock.end_step(), Parts::of(&self.clock).since(before));
+        let ready = self.timebase.seconds(synced.ready);
+        let done = Step { step: self.steps, images: trained, loss_sum: score.loss, seconds, ready, parts };
+        self.steps += 1;
+        Ok((done, score))
     }
-    Ok((count, correct))
+
+    /// Gets rank 0's model, where ranks do not keep their own in step, and its running statistics.
+    fn replicate(&mut self) -> Result<(), WorkerError> {
+        let began = Instant::now();
+        self.clock.communicating(|| {
+            self.strategy.replicate(self.group, &mut self.model)?;
+            self.group.broadcast(self.model.statistics_mut(), 0)
+        })?;
+        self.tracer.since(self.steps, Kind::Communication, "replicate", began);
+        Ok(())
+    }
+
+    /// Takes the next batch and runs it through the model; returns how many images it had.
+    fn forward(&mut self, place: (usize, usize), batch: usize, score: &mut Score) -> Result<usize, WorkerError> {
+        let began = Instant::now();
+        let together = self.shard.step_images(batch);
+        let batch = self.feed.next(&mut self.clock, self.group, together, self.canvas.len())?;
+        self.tracer.since(self.steps, Kind::Data, "data", began);
+
+        let began = Instant::now();
+        let Score { loss, correct } =
+            self.clock.computing(|| self.model.forward(&batch.images, &batch.labels, Phase::Training));
+        self.tracer.since(self.steps, Kind::Forward, "forward", began);
+        if let Some(together) = &self.together {
+            together.check()?;
+        }
+        if !loss.is_finite() {
+            let layer = self.model.first_not_finite(&batch.images, &batch.labels).unwrap_or("the loss").to_owned();
+            let (rank, (epoch, step)) = (self.group.rank(), place);
+            return Err(WorkerError::Diverged { rank, epoch, step, loss, layer });
+        }
+        score.loss += loss;
+        score.correct += correct;
+        Ok(batch.len())
+    }
+
+    /// Backward of a batch that is not the step's last: nobody else is involved.
+    fn accumulate(&mut self, first: bool, scale: f32) {
+        let batch = self.feed.current();
+        self.clock.computing(|| {
+            self.model.backward(&batch.images, &batch.labels, scale);
+            match first {
+                true => self.accumulated.copy_from_slice(self.model.gradients_mut()),
+                false => add(&mut self.accumulated, self.model.gradients_mut()),
+            }
+        });
+        self.tracer.backward(self.steps, &self.model);
+    }
+
+    /// Backward of the step's last batch, after which the gradients are those of all ranks and batches.
+    fn backward(&mut self, accumulated: bool, scale: f32) -> Result<Synced, WorkerError> {
+        let batch = self.feed.current();
+        let earlier = if accumulated { &self.accumulated[..] } else { &[] };
+        let pass = Pass { images: &batch.images, labels: &batch.labels, scale, accumulated: earlier };
+        let began = Instant::now();
+        let synced = self.strategy.backward(self.group, &mut self.model, pass)?;
+        self.clock.synchronising(began, &synced);
+        self.tracer.backward(self.steps, &self.model);
+        self.tracer.reductions(self.steps, &synced);
+        Ok(synced)
+    }
+
+    fn optimize(&mut self) {
+        let Some(optimizer) = &mut self.optimizer else { return };
+        let began = Instant::now();
+        self.clock.computing(|| {
+            let (team, values, gradients) = self.model.for_optimizer();
+            optimizer.step(team, values, gradients, self.schedule.lr(self.steps));
+        });
+        self.tracer.since(self.steps, Kind::Optimizer, "optimizer", began);
+    }
+
+    /// A layer has nobody to tell that it could not add its statistics up.
+    fn check_statistics(&self) -> Result<(), WorkerError> {
+        Ok(self.together.as_ref().map_or(Ok(()), Together::check)?)
+    }
+
+    /// Does what the clock does not count.
+    fn pausing<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
+        let began = Instant::now();
+        let result = work(self);
+        self.clock.leave_out(began);
+        result
+    }
+
+    /// Fails if ranks differ.
+    fn verify(&mut self) -> Result<(), WorkerError> {
+        // In DataParallel only rank 0 has taken the step as yet.
+        if self.job.sync == Sync::DataParallel {
+            return Ok(());
+        }
+        // Unless they are of all ranks' images, statistics are meant to differ.
+        let with_statistics = self.job.batch_norm == BatchNorm::Sync;
+        let (rank, step) = (self.group.rank(), self.steps);
+        match first_difference(&mut self.model, self.group, with_statistics)? {
+            None => Ok(()),
+            Some(Difference { tensor, ranks }) => Err(WorkerError::OutOfStep { rank, step, tensor, ranks }),
+        }
+    }
+
+    /// Classifies this rank's part of the test images.
+    fn test(&mut self) -> Result<(usize, usize), WorkerError> {
+        self.strategy.replicate(self.group, &mut self.model)?;
+        test(&mut self.model, self.data, &self.canvas, self.group)
+    }
+
+    /// Bytes and messages that this rank has sent to keep in step.
+    fn sent(&mut self) -> (u64, u64) {
+        let (bytes, messages) = self.together.as_ref().map_or((0, 0), Together::sent);
+        (self.group.bytes_sent() + bytes, self.group.messages_sent() + messages)
+    }
+
+    /// Seconds of a step's communication that the cost model expects to be exposed.
+    fn predict(&mut self) -> Result<f64, WorkerError> {
+        let tuning = tune::measure(self.group)?;
+        let (hosts, shared) = (self.group.hosts(), self.group.can_be_direct());
+        Ok(self.strategy.predict(&Numbers { tuning, hosts, shared }, &self.model))
+    }
+
+    /// Tests, and sums up.
+    fn finish(mut self, sent_before: (u64, u64)) -> Result<(Outcome, Vec<u8>), WorkerError> {
+        // The last step's loss was that before it.
+        if self.model.values_mut().iter().any(|value| !value.is_finite()) {
+            return Err(WorkerError::Overflowed { rank: self.group.rank() });
+        }
+        let (seconds, sent) = (self.clock.seconds(), self.sent());
+        let predicted_comm = if self.job.predict { Some(self.predict()?) } else { None };
+        let (test_images, test_correct) = self.test()?;
+        let weights = checkpoint::to_bytes(&self.model);
+        let outcome = Outcome {
+            steps: self.steps,
+            seconds,
+            seconds_per_step: self.clock.median_step(),
+            mean_seconds_per_step: self.clock.mean_step(),
+            parts: Parts::of(&self.clock),
+            bytes_sent: sent.0 - sent_before.0,
+            messages_sent: sent.1 - sent_before.1,
+            predicted_comm,
+            test_images,
+            test_correct,
+            weights_sha256: sha256(&weights),
+        };
+        Ok((outcome, weights))
+    }
 }
 
 /// Adds an epoch up, from the readings at its beginning.
@@ -335,8 +330,8 @@ struct EpochRecorder {
 }
 
 impl EpochRecorder {
-    fn new(epoch: usize, clock: &Clock, group: &mut Group) -> Self {
-        let (seconds, parts, bytes_sent) = (clock.seconds(), Parts::of(clock), group.bytes_sent());
+    fn new(epoch: usize, rank: &mut Rank<'_>) -> Self {
+        let (seconds, parts, bytes_sent) = (rank.clock.seconds(), Parts::of(&rank.clock), rank.sent().0);
         Self { sums: Epoch { epoch, seconds, parts, bytes_sent, ..Epoch::default() } }
     }
 
@@ -346,11 +341,11 @@ impl EpochRecorder {
         self.sums.correct += score.correct;
     }
 
-    fn finish(self, clock: &Clock, group: &mut Group) -> Epoch {
+    fn finish(self, rank: &mut Rank<'_>) -> Epoch {
         Epoch {
-            seconds: clock.seconds() - self.sums.seconds,
-            parts: Parts::of(clock).since(self.sums.parts),
-            bytes_sent: group.bytes_sent() - self.sums.bytes_sent,
+            seconds: rank.clock.seconds() - self.sums.seconds,
+            parts: Parts::of(&rank.clock).since(self.sums.parts),
+            bytes_sent: rank.sent().0 - self.sums.bytes_sent,
             ..self.sums
         }
     }

@@ -7,8 +7,8 @@ use anyhow::Result;
 use ringstep_comm::CollectiveError;
 use ringstep_comm::rendezvous::{RendezvousError, Token};
 use ringstep_comm::transport::{Cause, TransportError};
+use ringstep_train::error::WorkerError;
 use ringstep_train::records::{Outcome, Report};
-use ringstep_train::worker::WorkerError;
 use serde::{Deserialize, Serialize};
 
 use crate::bench::collectives as bench;

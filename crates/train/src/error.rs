@@ -1,0 +1,73 @@
+//! Why a rank stops before the end.
+
+use std::io;
+
+use ringstep_comm::CollectiveError;
+
+use crate::checkpoint::CheckpointError;
+use crate::fit::Misfit;
+
+/// Why a rank stopped before the end.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// Another rank is gone, silent or out of step.
+    #[error(transparent)]
+    Collective(#[from] CollectiveError),
+    /// The initial weights do not fit.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The model cannot take the images.
+    #[error(transparent)]
+    Misfit(#[from] Misfit),
+    /// The system gives no thread to load images on.
+    #[error("rank {rank}: no thread to load images: {error}")]
+    NoLoader {
+        /// The rank without one.
+        rank: usize,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// Training has run away.
+    #[error(
+        "rank {rank}: the loss is {loss} in step {step} of epoch {epoch}, first seen in layer {layer}: training diverged, \
+         a smaller lr may help"
+    )]
+    Diverged {
+        /// The rank that saw it.
+        rank: usize,
+        /// From 0.
+        epoch: usize,
+        /// Within the epoch, from 0.
+        step: usize,
+        /// Not a number, or infinite.
+        loss: f64,
+        /// The first layer whose weights or output are not finite.
+        layer: String,
+    },
+    /// Replicas that should be equal are not.
+    #[error(
+        "rank {rank}: after step {step}, {tensor} is not the same everywhere: {} from rank 0's", differ(.ranks)
+    )]
+    OutOfStep {
+        /// The rank that noticed; all do.
+        rank: usize,
+        /// Steps done.
+        step: usize,
+        /// The first tensor that differs, in the order of the layers.
+        tensor: String,
+        /// Whose differ from rank 0's.
+        ranks: Vec<usize>,
+    },
+    /// Training has run away in its last step.
+    #[error("rank {rank}: the final weights are not finite: training diverged, a smaller lr may help")]
+    Overflowed {
+        /// The rank that saw it.
+        rank: usize,
+    },
+}
+
+/// "rank 2 differs", "ranks 1, 3 differ".
+fn differ(ranks: &[usize]) -> String {
+    let list = ranks.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    if ranks.len() == 1 { format!("rank {list} differs") } else { format!("ranks {list} differ") }
+}
