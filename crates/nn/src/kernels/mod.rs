@@ -2,6 +2,7 @@
 
 pub mod correlate;
 pub mod cross_entropy;
+pub mod dots;
 pub mod matmul;
 pub mod peak;
 pub mod rows;

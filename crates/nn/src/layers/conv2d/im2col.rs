@@ -4,6 +4,7 @@
 //! The matrix is never there as a whole: a block of rows is made, used while it is in the cache, and forgotten.
 
 use super::super::{Backward, Forward};
+use super::few::Few;
 use super::{Algorithm, Geometry};
 use crate::kernels::matmul::{
     ByColumns, Matrix, MatrixMut, Mode, Panels, apart, pack_some, panel_width, panels_len, product,
@@ -13,17 +14,16 @@ use crate::team::{Shares, Team, Units};
 
 /// Numbers in a block of windows: a good part of the second-level cache.
 const BLOCK: usize = 48 * 1024;
-/// Below this many windows in a batch the filters are what there is much of: they are read where they lie, and it is
-/// the windows that are laid out for the product.
-const FEW: usize = 64;
 
 pub(super) struct Im2col {
     geometry: Geometry,
+    /// Does a forward of few windows.
+    few: Few,
 }
 
 impl Im2col {
-    pub fn new(geometry: Geometry) -> Self {
-        Self { geometry }
+    pub fn new(geometry: Geometry, batch: usize) -> Self {
+        Self { geometry, few: Few::new(geometry, batch) }
     }
 
     /// Windows that are handled at once.
@@ -101,42 +101,19 @@ impl Algorithm for Im2col {
         "im2col"
     }
 
-    fn workspace(&self, batch: usize, threads: usize) -> usize {
+    fn workspace(&self, _: usize, threads: usize) -> usize {
         let (window, filters) = (self.geometry.window(), self.geometry.output.channels);
-        let positions = batch * self.geometry.positions();
-        let few = FEW.min(positions);
-        let few = few * window + panels_len(window, few) + few * filters;
         let panels = panels_len(window, filters).max(panels_len(filters, window));
         let share = self.block() * (window.next_multiple_of(panel_width()) + apart(filters)) + window;
-        few.max(panels + threads * share)
+        self.few.workspace(threads).max(panels + threads * share)
     }
 
     fn forward(&mut self, pass: Forward<'_>, bias: Option<&[f32]>) {
         let (window, filters) = (self.geometry.window(), self.geometry.output.channels);
         let positions = pass.output.len() / filters;
         let weight = Matrix::new(pass.parameters, filters, window);
-        if positions < FEW && positions > 0 {
-            let (windows, rest) = pass.workspace.split_at_mut(positions * window);
-            for (position, row) in windows.chunks_exact_mut(window).enumerate() {
-                self.gather(pass.input, position, row);
-            }
-            let (panels, transposed) = rest.split_at_mut(panels_len(window, positions));
-            let windows = Matrix::new(windows, positions, window).transposed();
-            let windows = pack_together(pass.team, panels, window, positions, windows);
-            let transposed = &mut transposed[..filters * positions]; // O,P
-            pass.team.deal(filters, Units::new(transposed, positions), |range, rows| {
-                let weight = Matrix::new(&pass.parameters[range.start * window..], range.len(), window);
-                product(MatrixMut::new(rows, range.len(), positions), Mode::Set, weight, windows);
-            });
-            for (position, output) in pass.output.chunks_exact_mut(filters).enumerate() {
-                for (output, row) in output.iter_mut().zip(transposed.chunks_exact(positions)) {
-                    *output = row[position];
-                }
-            }
-            if let Some(bias) = bias {
-                add_to_rows(pass.output, bias);
-            }
-            return;
+        if self.few.suits(positions) {
+            return self.few.forward(pass, bias);
         }
         let (panels, shares) = pass.workspace.split_at_mut(panels_len(window, filters));
         let weight = pack_together(pass.team, panels, window, filters, weight.transposed());

@@ -1,6 +1,7 @@
 //! Two-dimensional convolution, by the algorithm that suits its shape.
 
 mod direct;
+mod few;
 mod im2col;
 mod passes;
 mod transforms;
@@ -74,7 +75,7 @@ impl Conv2d {
         } else if direct::Direct::suits(&geometry) {
             Box::new(direct::Direct::new(geometry))
         } else {
-            Box::new(im2col::Im2col::new(geometry))
+            Box::new(im2col::Im2col::new(geometry, batch))
         };
         Self { geometry, bias, algorithm }
     }
@@ -181,7 +182,7 @@ mod tests {
 
     #[test]
     fn forward_agrees_with_the_definition() {
-        let cases: [Case; 10] = [
+        let cases: [Case; 16] = [
             (5, 5, 1, 1, [5, 5], [1, 1], [0, 0], 1),
             (7, 9, 3, 4, [3, 3], [1, 1], [0, 0], 2),
             (6, 5, 2, 7, [1, 1], [1, 1], [0, 0], 3),
@@ -192,6 +193,13 @@ mod tests {
             (8, 8, 32, 48, [3, 3], [1, 1], [1, 1], 3),
             (5, 7, 19, 33, [3, 3], [1, 1], [1, 1], 5),
             (2, 2, 40, 24, [3, 3], [1, 1], [1, 1], 64),
+            // Few windows.
+            (4, 4, 40, 25, [3, 3], [1, 1], [1, 1], 1),
+            (3, 5, 37, 10, [3, 2], [2, 1], [2, 1], 3),
+            (7, 7, 33, 3, [1, 1], [2, 2], [0, 0], 1),
+            (2, 2, 48, 16, [3, 3], [1, 1], [1, 1], 2),
+            (5, 3, 17, 4, [4, 5], [1, 1], [1, 1], 3),
+            (1, 1, 34, 1, [1, 1], [1, 1], [0, 0], 1),
         ];
         for case in cases {
             let geometry = geometry(case);
