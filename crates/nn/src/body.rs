@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::time::Instant;
 
+use crate::aligned::Aligned;
 use crate::layers::{Backward, Forward, Peers, Shape};
 use crate::layout::{Node, Timing};
 use crate::model::Phase;
@@ -12,10 +13,10 @@ use crate::team::{Team, Units};
 pub(crate) struct Body {
     pub layers: Vec<Node>,
     pub team: Team,
-    pub values: Vec<f32>,
-    pub statistics: Vec<f32>,
-    pub arena: Vec<f32>,
-    pub workspace: Vec<f32>,
+    pub values: Aligned,
+    pub statistics: Aligned,
+    pub arena: Aligned,
+    pub workspace: Aligned,
     /// The other ranks that batch norm normalises with.
     pub peers: Option<Peers>,
     pub seed: u64,

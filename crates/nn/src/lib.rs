@@ -17,6 +17,7 @@
 //! | what turns gradients into new parameters | [`optim`] |
 //! | the learning rate of each step | [`schedule`] |
 
+mod aligned;
 mod body;
 pub mod kernels;
 pub mod layers;

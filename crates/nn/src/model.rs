@@ -5,6 +5,7 @@ use std::time::Duration;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
+use crate::aligned::Aligned;
 use crate::body::{Body, part};
 use crate::kernels::cross_entropy;
 use crate::layers::{Geometry, Peers, Shape, Start};
@@ -72,7 +73,7 @@ pub struct LayerTimes<'a> {
 /// is over make room for others.
 pub struct Model {
     body: Body,
-    gradients: Vec<f32>,
+    gradients: Aligned,
     input: Shape,
     batch: usize,
     parameters: Vec<Parameter>,
@@ -111,15 +112,15 @@ impl Model {
         let body = Body {
             layers: nodes,
             team: Team::new(threads),
-            values: vec![0.0; values],
-            statistics: vec![0.0; statistics],
-            arena: vec![0.0; arena],
-            workspace: vec![0.0; workspace],
+            values: Aligned::zeros(values),
+            statistics: Aligned::zeros(statistics),
+            arena: Aligned::zeros(arena),
+            workspace: Aligned::zeros(workspace),
             peers: None,
             seed: 0,
             passes: 0,
         };
-        Ok(Self { body, gradients: vec![0.0; values], input, batch, parameters, label_smoothing: 0.0 })
+        Ok(Self { body, gradients: Aligned::zeros(values), input, batch, parameters, label_smoothing: 0.0 })
     }
 
     /// The most images it takes at once.
