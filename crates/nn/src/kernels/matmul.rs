@@ -9,7 +9,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::simd::{Level, PORTABLE_FUSED, multiply_add};
+use super::simd::{Level, PORTABLE_FUSED, multiply_add, prefetch};
 use crate::team::Parts;
 
 /// A view of a slice as a matrix.
@@ -208,8 +208,8 @@ pub enum Mode {
     Add,
 }
 
-/// Inner dimension of a block: so much of a panel fits in the first-level cache with room to spare.
-const INNER: usize = 128;
+/// Numbers of a panel in a block: half of a first-level cache.
+const PANEL: usize = 4096;
 /// Rows of a block: so much of the left matrix stays in the second-level cache.
 const ROWS: usize = 96;
 
@@ -249,8 +249,10 @@ fn blocks<const TALL: usize, const WIDE: usize>(
             out.part(row, 0, out.columns).fill(0.0);
         }
     }
-    for inner in (0..left.columns).step_by(INNER) {
-        let depth = INNER.min(left.columns - inner);
+    // Each tile overwrites it; here, so that it is not cleared for each.
+    let mut sums = [[0.0; WIDE]; TALL];
+    for inner in (0..left.columns).step_by(PANEL / WIDE) {
+        let depth = (PANEL / WIDE).min(left.columns - inner);
         let mode = if inner == 0 { mode } else { Mode::Add };
         for top in (0..left.rows).step_by(ROWS) {
             let rows = ROWS.min(left.rows - top);
@@ -262,7 +264,12 @@ fn blocks<const TALL: usize, const WIDE: usize>(
                     let tall = TALL.min(rows - tile_top);
                     // Rows beyond the last are the last again; their results are not stored.
                     let starts = std::array::from_fn(|row| (tile_top + row.min(tall - 1)) * left.row_stride);
-                    let mut sums = [[0.0; WIDE]; TALL];
+                    if mode == Mode::Add {
+                        // What will be added to may have left the cache long ago.
+                        for row in 0..tall {
+                            prefetch(&out.part(top + tile_top + row, index * WIDE, columns)[0]);
+                        }
+                    }
                     tile(Rows { data: block, starts, step: left.column_stride }, panel, &mut sums);
                     for (row, sums) in sums.iter().enumerate().take(tall) {
                         store(out.part(top + tile_top + row, index * WIDE, columns), mode, sums);
@@ -329,14 +336,20 @@ fn tile<const TALL: usize, const WIDE: usize, const FUSED: bool>(
 
 #[inline(always)]
 fn store<const WIDE: usize>(out: &mut [f32], mode: Mode, sums: &[f32; WIDE]) {
-    if let (Mode::Set, Ok(out)) = (mode, <&mut [f32; WIDE]>::try_from(&mut *out)) {
-        *out = *sums;
-    } else if mode == Mode::Set {
-        out.copy_from_slice(&sums[..out.len()]);
-    } else {
-        for (out, sum) in out.iter_mut().zip(sums) {
-            *out += sum;
+    if let Ok(out) = <&mut [f32; WIDE]>::try_from(&mut *out) {
+        match mode {
+            Mode::Set => *out = *sums,
+            Mode::Add => {
+                for column in 0..WIDE {
+                    out[column] += sums[column];
+                }
+            }
         }
+        return;
+    }
+    // Not `copy_from_slice`: the compiler would join it with the copy above, and call a function for both.
+    for (out, sum) in out.iter_mut().zip(sums) {
+        *out = if mode == Mode::Set { *sum } else { *out + sum };
     }
 }
 
