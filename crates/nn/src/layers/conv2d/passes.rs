@@ -39,12 +39,13 @@ vectorised! {
             column: usize,
             count: usize,
         ) {
+            let mut half = [[Lane::default(); N]; N];
             for lane in (0..count).step_by(LANES) {
-                let d = window.load::<N>(from, channels, lane);
-                for (row, values) in both_sides(&d, F::b_t).iter().enumerate() {
-                    for (at, value) in values.iter().enumerate() {
-                        value.store(to.part(row * N + at, column + lane, LANES));
-                    }
+                let store = |row, at, value: Lane| value.store(to.part(row * N + at, column + lane, LANES));
+                if window.is_whole(N) {
+                    both_sides(&mut half, |row, at| window.load(from, channels, lane, row, at), F::b_t, store);
+                } else {
+                    both_sides(&mut half, |row, at| window.load_or_zero(from, channels, lane, row, at), F::b_t, store);
                 }
             }
         }
@@ -72,12 +73,13 @@ vectorised! {
             to: &mut MatrixMut<'_>,
             column: usize,
         ) {
+            let mut half = [[Lane::default(); M]; N];
             for lane in (0..channels).step_by(LANES) {
-                let y = window.load::<M>(from, channels, lane);
-                for (row, values) in both_sides(&y, F::a).iter().enumerate() {
-                    for (at, value) in values.iter().enumerate() {
-                        value.store(to.part(row * N + at, column + lane, LANES));
-                    }
+                let store = |row, at, value: Lane| value.store(to.part(row * N + at, column + lane, LANES));
+                if window.is_whole(M) {
+                    both_sides(&mut half, |row, at| window.load(from, channels, lane, row, at), F::a, store);
+                } else {
+                    both_sides(&mut half, |row, at| window.load_or_zero(from, channels, lane, row, at), F::a, store);
                 }
             }
         }
@@ -104,11 +106,14 @@ vectorised! {
             to: &mut [f32],
             plane: usize,
         ) {
+            let mut half = [[Lane::default(); 3]; N];
+            let mut transformed = [[[Lane::default(); N]; N]; LANES];
             for filter in (0..width).step_by(LANES) {
                 for channel in (0..channels).step_by(LANES) {
-                    let mut transformed = [[[Lane::default(); N]; N]; LANES];
                     for (at, transformed) in transformed.iter_mut().enumerate() {
-                        *transformed = both_sides(&load_square::<3>(&from[(filter + at) * 9 * channels + channel..], channels), F::g);
+                        let from = &from[(filter + at) * 9 * channels + channel..];
+                        let load = |row, column| Lane::load(&from[(row * 3 + column) * channels..]);
+                        both_sides(&mut half, load, F::g, |row, column, value| transformed[row][column] = value);
                     }
                     for frequency in 0..N * N {
                         for lane in 0..LANES {
@@ -147,12 +152,14 @@ vectorised! {
             to: &mut [f32],
             plane: usize,
         ) {
+            let mut half = [[Lane::default(); 3]; N];
             for filter in 0..filters {
                 for lane in (0..width).step_by(LANES) {
-                    let transformed = both_sides(&load_square::<3>(&from[filter * 9 * channels + lane..], channels), F::g);
-                    for (frequency, value) in transformed.as_flattened().iter().enumerate() {
-                        value.store(&mut to[frequency * plane + filter * width + lane..]);
-                    }
+                    let from = &from[filter * 9 * channels + lane..];
+                    let load = |row, column| Lane::load(&from[(row * 3 + column) * channels..]);
+                    let to = &mut to[filter * width + lane..];
+                    let store = |row, column, value: Lane| value.store(&mut to[(row * N + column) * plane..]);
+                    both_sides(&mut half, load, F::g, store);
                 }
             }
         }
@@ -185,16 +192,15 @@ vectorised! {
             to: &mut MatrixMut<'_>,
             column: usize,
         ) {
+            let mut half = [[Lane::default(); N]; M];
             for lane in (0..width).step_by(LANES) {
-                let m = load_square::<N>(&from[lane..], plane);
-                let y = both_sides(&m, F::a_t);
+                let load = |row, at| Lane::load(&from[(row * N + at) * plane + lane..]);
                 let bias = bias.map_or(Lane::default(), |bias| Lane::load(&bias[lane..]));
-                for (row, pixels) in y.iter().enumerate().take(window.bottom) {
-                    for (at, &pixel) in pixels.iter().enumerate().take(window.right) {
-                        let place = window.pixel + row * window.width + at;
-                        (pixel + bias).store(to.part(place, column + lane, LANES));
+                both_sides(&mut half, load, F::a_t, |row, at, pixel| {
+                    if window.contains(row, at) {
+                        (pixel + bias).store(to.part(window.place(row, at), column + lane, LANES));
                     }
-                }
+                });
             }
         }
         let from = &from[index * width..];
@@ -224,15 +230,15 @@ vectorised! {
             to: &mut MatrixMut<'_>,
             column: usize,
         ) {
+            let mut half = [[Lane::default(); N]; N];
             for lane in (0..width).step_by(LANES) {
-                let d = both_sides(&load_square::<N>(&from[lane..], plane), F::b);
-                for (row, values) in d.iter().enumerate().take(window.bottom).skip(window.top) {
-                    for (at, &value) in values.iter().enumerate().take(window.right).skip(window.left) {
-                        let place = window.pixel + (row - window.top) * window.width + at - window.left;
-                        let to = to.part(place, column + lane, LANES);
+                let load = |row, at| Lane::load(&from[(row * N + at) * plane + lane..]);
+                both_sides(&mut half, load, F::b, |row, at, value| {
+                    if window.contains(row, at) {
+                        let to = to.part(window.place(row, at), column + lane, LANES);
                         (Lane::load(to) + value).store(to);
                     }
-                }
+                });
             }
         }
         let from = &from[index * width..];
@@ -261,12 +267,15 @@ vectorised! {
             to: &mut MatrixMut<'_>,
             column: usize,
         ) {
+            let mut half = [[Lane::default(); N]; 3];
             for filter in 0..filters {
                 for lane in (0..width).step_by(LANES) {
-                    let u = load_square::<N>(&from[filter * width + lane..], plane);
-                    for (tap, value) in both_sides(&u, F::g_t).as_flattened().iter().enumerate() {
-                        value.store(to.part(filter * 9 + tap, column + lane, LANES));
-                    }
+                    let from = &from[filter * width + lane..];
+                    let load = |row, at| Lane::load(&from[(row * N + at) * plane..]);
+                    let store = |row, at, value: Lane| {
+                        value.store(to.part(filter * 9 + row * 3 + at, column + lane, LANES));
+                    };
+                    both_sides(&mut half, load, F::g_t, store);
                 }
             }
         }
@@ -278,26 +287,32 @@ vectorised! {
 }
 
 impl Window {
-    /// Some channels of the window's pixels; what is outside of the map is zero.
+    /// Whether all of a window of `size` x `size` is within the map.
     #[inline(always)]
-    fn load<const N: usize>(self, from: &[f32], channels: usize, channel: usize) -> [[Lane; N]; N] {
-        let mut pixels = [[Lane::default(); N]; N];
-        for (row, pixels) in pixels.iter_mut().enumerate().take(self.bottom).skip(self.top) {
-            for (at, value) in pixels.iter_mut().enumerate().take(self.right).skip(self.left) {
-                let pixel = self.pixel + (row - self.top) * self.width + at - self.left;
-                *value = Lane::load(&from[pixel * channels + channel..]);
-            }
-        }
-        pixels
+    fn is_whole(self, size: usize) -> bool {
+        self.top + self.left == 0 && self.bottom.min(self.right) == size
     }
-}
 
-/// A square of lanes, the next always `stride` numbers on.
-#[inline(always)]
-fn load_square<const N: usize>(from: &[f32], stride: usize) -> [[Lane; N]; N] {
-    let mut values = [[Lane::default(); N]; N];
-    for (at, value) in values.as_flattened_mut().iter_mut().enumerate() {
-        *value = Lane::load(&from[at * stride..]);
+    #[inline(always)]
+    fn contains(self, row: usize, column: usize) -> bool {
+        (self.top..self.bottom).contains(&row) && (self.left..self.right).contains(&column)
     }
-    values
+
+    /// Where a pixel that the window contains lies in the batch.
+    #[inline(always)]
+    fn place(self, row: usize, column: usize) -> usize {
+        self.pixel + (row - self.top) * self.width + column - self.left
+    }
+
+    /// Some channels of a pixel that the window contains.
+    #[inline(always)]
+    fn load(self, from: &[f32], channels: usize, channel: usize, row: usize, column: usize) -> Lane {
+        Lane::load(&from[self.place(row, column) * channels + channel..])
+    }
+
+    /// Some channels of a pixel; what is outside of the map is zero.
+    #[inline(always)]
+    fn load_or_zero(self, from: &[f32], channels: usize, channel: usize, row: usize, column: usize) -> Lane {
+        if self.contains(row, column) { self.load(from, channels, channel, row, column) } else { Lane::default() }
+    }
 }

@@ -195,29 +195,30 @@ impl Filtering<6, 4> for F4 {
     }
 }
 
-/// `matrix * x * matrix^T`, for the matrix that `times` multiplies by.
+/// `matrix * x * matrix^T`, for the matrix that `times` multiplies by. Elements are read by `load` and written by
+/// `store`, both by row and column; `half` is room for what lies between, which would be cleared again and again if it
+/// were made here.
 #[inline(always)]
 pub(super) fn both_sides<const I: usize, const O: usize>(
-    x: &[[Lane; I]; I],
+    half: &mut [[Lane; I]; O],
+    load: impl Fn(usize, usize) -> Lane,
     times: impl Fn([Lane; I]) -> [Lane; O],
-) -> [[Lane; O]; O] {
-    // Loops, because the iterators of arrays are not inlined where it matters.
-    let mut half = [[Lane::default(); I]; O];
+    mut store: impl FnMut(usize, usize, Lane),
+) {
     for column in 0..I {
         let mut vector = [Lane::default(); I];
-        for row in 0..I {
-            vector[row] = x[row][column];
+        for (row, value) in vector.iter_mut().enumerate() {
+            *value = load(row, column);
         }
-        let product = times(vector);
-        for row in 0..O {
-            half[row][column] = product[row];
+        for (half, &value) in half.iter_mut().zip(&times(vector)) {
+            half[column] = value;
         }
     }
-    let mut whole = [[Lane::default(); O]; O];
-    for row in 0..O {
-        whole[row] = times(half[row]);
+    for (row, &half) in half.iter().enumerate() {
+        for (column, &value) in times(half).iter().enumerate() {
+            store(row, column, value);
+        }
     }
-    whole
 }
 
 #[cfg(test)]
