@@ -14,6 +14,8 @@ use crate::team::{Shares, Team, Units};
 
 /// Numbers in a block of windows: a good part of the second-level cache.
 const BLOCK: usize = 48 * 1024;
+/// The fewest windows of a block for the gradient of the filters: the whole gradient is read and written for each block.
+const DEEP: usize = 128;
 
 pub(super) struct Im2col {
     geometry: Geometry,
@@ -29,6 +31,17 @@ impl Im2col {
     /// Windows that are handled at once.
     fn block(&self) -> usize {
         (BLOCK / self.geometry.window()).clamp(6, 252) / 6 * 6
+    }
+
+    /// Windows that are handled at once for the gradient of the filters.
+    fn deep_block(&self) -> usize {
+        self.block().max(DEEP)
+    }
+
+    /// Room that a thread takes for that.
+    fn deep_share(&self) -> usize {
+        let (window, filters) = (self.geometry.window(), self.geometry.output.channels);
+        self.deep_block() * (window.next_multiple_of(panel_width()) + apart(filters)) + window
     }
 
     /// The window of a position of the batch, as a row.
@@ -104,8 +117,8 @@ impl Algorithm for Im2col {
     fn workspace(&self, _: usize, threads: usize) -> usize {
         let (window, filters) = (self.geometry.window(), self.geometry.output.channels);
         let panels = panels_len(window, filters).max(panels_len(filters, window));
-        let share = self.block() * (window.next_multiple_of(panel_width()) + apart(filters)) + window;
-        self.few.workspace(threads).max(panels + threads * share)
+        let share = self.block() * window;
+        self.few.workspace(threads).max(panels + threads * share).max(threads * self.deep_share())
     }
 
     fn forward(&mut self, pass: Forward<'_>, bias: Option<&[f32]>) {
@@ -137,12 +150,11 @@ impl Algorithm for Im2col {
     fn backward(&mut self, pass: Backward<'_>) {
         let (window, filters, width) = (self.geometry.window(), self.geometry.output.channels, panel_width());
         let positions = pass.output_gradient.len() / filters;
-        let block = self.block();
 
         // weight' = output'^T * windows; a thread computes some columns of it, and gathers no others.
-        let share = block * (window.next_multiple_of(width) + apart(filters)) + window;
+        let block = self.deep_block();
         let weight_gradient = MatrixMut::new(pass.gradients, filters, window);
-        let parts = (ByColumns::new(weight_gradient, width), Shares::new(pass.workspace, share));
+        let parts = (ByColumns::new(weight_gradient, width), Shares::new(pass.workspace, self.deep_share()));
         pass.team.deal(window.div_ceil(width), parts, |range, (mut gradient, share)| {
             let (row, share) = share.split_at_mut(window);
             let (gradients, panels) = share.split_at_mut(block * apart(filters));
@@ -170,6 +182,7 @@ impl Algorithm for Im2col {
 
         // windows' = output' * weight; each thread adds them up for its own images.
         let Some(input_gradient) = pass.input_gradient else { return };
+        let block = self.block();
         let image = self.geometry.input.len();
         let images = input_gradient.len() / image;
         let (panels, shares) = pass.workspace.split_at_mut(panels_len(filters, window));
