@@ -8,3 +8,4 @@ pub mod peak;
 pub mod rows;
 pub mod simd;
 pub mod tanh;
+pub mod windows;

@@ -1,13 +1,14 @@
-//! Convolution with few channels, straight from its definition: the sum over all weights of weight times pixel, for many
-//! neighbouring positions at once.
+//! Convolution with few channels, straight from its definition: the sum over all weights of weight times pixel.
 //!
-//! An image is laid out in planes first, with its padding, so that what a weight meets at neighbouring positions are
-//! neighbouring numbers. With few channels that costs little, and there is nothing else to lay out: neither windows nor
-//! filters.
+//! Vectors hold neighbouring filters if these fill them, and windows are read where they lie. Otherwise they hold
+//! neighbouring positions: an image is laid out in planes first, with its padding, so that what a weight meets there are
+//! neighbouring numbers. The gradient of the input is found the other way round: every position sends something back to
+//! its window, line by line, and neighbouring numbers of such a line stand in the vectors.
 
-use super::super::{Backward, Forward, Shape};
+use super::super::{Backward, Forward};
 use super::{Algorithm, Geometry};
 use crate::kernels::correlate::{Grid, Weights, add_up, correlate, dots, lanes_len, reach, whole_lanes};
+use crate::kernels::windows::{self, Gradients, LANES, SLACK, Windows, add_filter_gradients, add_runs, packed_len};
 use crate::team::{Shares, Units};
 
 /// With more channels than this, laying out windows costs less than it brings.
@@ -15,42 +16,114 @@ const MOST_CHANNELS: usize = 15;
 
 pub(super) struct Direct {
     geometry: Geometry,
-    /// The padded image in planes, and its views.
-    image: Planes,
-    /// The same for output gradients, padded so that every pixel meets all weights.
-    gradient: Planes,
+    lanes: Lanes,
 }
 
-/// An image in planes, black around it; and for each weight of a filter, in the order in which these lie, where its view
-/// of the planes begins.
+/// What stands side by side in vectors in forward, and in the gradient of the weights.
+enum Lanes {
+    Filters(Image),
+    Positions(Planes),
+}
+
+/// An image with its padding, channels last, and the windows in it.
+struct Image {
+    starts: Vec<usize>,
+    offsets: Vec<usize>,
+}
+
+impl Image {
+    fn new(geometry: &Geometry) -> Self {
+        let Geometry { input, output, kernel, .. } = *geometry;
+        let line = Self::line(geometry);
+        let places = |height: usize, numbers: usize, step: usize| {
+            (0..height).flat_map(|y| (0..numbers).map(move |x| y * line + x * step)).collect()
+        };
+        Self {
+            starts: places(output.height, output.width, input.channels),
+            offsets: places(kernel[0], kernel[1] * input.channels, 1),
+        }
+    }
+
+    /// Numbers of a padded line.
+    fn line(geometry: &Geometry) -> usize {
+        (geometry.input.width + 2 * geometry.padding[1]) * geometry.input.channels
+    }
+
+    /// Numbers of room for a padded image.
+    fn room(geometry: &Geometry) -> usize {
+        if geometry.padding == [0, 0] {
+            0
+        } else {
+            (geometry.input.height + 2 * geometry.padding[0]) * Self::line(geometry)
+        }
+    }
+
+    /// The windows of an image. Where there is padding it is copied to `room`, which is zero where the padding is.
+    fn windows<'a>(&'a self, geometry: &Geometry, image: &'a [f32], room: &'a mut [f32]) -> Windows<'a> {
+        let Geometry { input, kernel, padding: [top, left], .. } = *geometry;
+        let run = kernel[1] * input.channels;
+        if room.is_empty() {
+            return Windows { pixels: image, starts: &self.starts, offsets: &self.offsets, run };
+        }
+        let from = image.chunks_exact(input.width * input.channels);
+        for (to, from) in room.chunks_exact_mut(Self::line(geometry)).skip(top).zip(from) {
+            to[left * input.channels..][..from.len()].copy_from_slice(from);
+        }
+        Windows { pixels: room, starts: &self.starts, offsets: &self.offsets, run }
+    }
+}
+
+/// An image in planes, black around it.
 struct Planes {
-    channels: usize,
-    /// Zeros above and left.
-    padding: [usize; 2],
-    height: usize,
-    /// Of a padded row.
+    /// Numbers of a plane, and of a line of it.
+    plane: usize,
     pitch: usize,
+    /// For each weight of a filter, where what it meets at the first position lies.
     views: Vec<usize>,
 }
 
 impl Planes {
-    fn plane(&self) -> usize {
-        self.height * self.pitch
+    fn new(geometry: &Geometry) -> Self {
+        let Geometry { input, kernel: [tall, wide], padding, .. } = *geometry;
+        let pitch = input.width + 2 * padding[1];
+        let plane = (input.height + 2 * padding[0]) * pitch;
+        // Weights of a filter: ky, kx, channel.
+        let taps = (0..tall).flat_map(|ky| (0..wide).map(move |kx| ky * pitch + kx));
+        let views = taps.flat_map(|tap| (0..input.channels).map(move |channel| channel * plane + tap)).collect();
+        Self { plane, pitch, views }
     }
 
-    /// With room after the end, where the last positions of the last plane look when there are no more of them.
-    fn len(&self) -> usize {
-        self.channels * self.plane() + self.pitch + reach()
+    /// Numbers of all planes, with room after the end, where the last positions of the last plane look when there are no
+    /// more of them.
+    fn len(&self, geometry: &Geometry) -> usize {
+        geometry.input.channels * self.plane + self.pitch + reach() + whole_lanes(1)
     }
 
-    /// Lays an image of `width` columns out.
-    fn fill(&self, planes: &mut [f32], image: &[f32], width: usize) {
-        planes[..self.len()].fill(0.0);
-        let [top, left] = self.padding;
-        for (y, row) in image.chunks_exact(width * self.channels).enumerate() {
-            for channel in 0..self.channels {
-                let to = &mut planes[channel * self.plane() + (top + y) * self.pitch + left..][..width];
-                for (to, from) in to.iter_mut().zip(row[channel..].iter().step_by(self.channels)) {
+    /// Lays an image out; `planes` are zero where the padding is.
+    fn fill(&self, geometry: &Geometry, planes: &mut [f32], image: &[f32]) {
+        let Geometry { input, padding: [top, left], .. } = *geometry;
+        for (y, row) in image.chunks_exact(input.width * input.channels).enumerate() {
+            for channel in 0..input.channels {
+                let to = &mut planes[channel * self.plane + (top + y) * self.pitch + left..][..input.width];
+                for (to, from) in to.iter_mut().zip(row[channel..].iter().step_by(input.channels)) {
+                    *to = *from;
+                }
+            }
+        }
+    }
+
+    /// Numbers in a plane of output gradients whose rows lie as those of the image do.
+    fn line(&self, geometry: &Geometry) -> usize {
+        whole_lanes(geometry.output.height * self.pitch)
+    }
+
+    /// Lays gradients out in planes; `lines` are zero between the rows.
+    fn fill_lines(&self, geometry: &Geometry, lines: &mut [f32], output_gradient: &[f32]) {
+        let (filters, line) = (geometry.output.channels, self.line(geometry));
+        for (y, row) in output_gradient.chunks_exact(geometry.output.width * filters).enumerate() {
+            for filter in 0..filters {
+                let to = lines[filter * line + y * self.pitch..].iter_mut();
+                for (to, from) in to.zip(row[filter..].iter().step_by(filters)) {
                     *to = *from;
                 }
             }
@@ -66,70 +139,61 @@ impl Direct {
     }
 
     pub fn new(geometry: Geometry) -> Self {
-        let Geometry { input, output, kernel: [tall, wide], padding, .. } = geometry;
-        let [height, pitch] = [input.height + 2 * padding[0], input.width + 2 * padding[1]];
-        let taps = || (0..tall).flat_map(|ky| (0..wide).map(move |kx| (ky, kx)));
-        // Weights of a filter: ky, kx, channel.
-        let views = taps()
-            .flat_map(|(ky, kx)| (0..input.channels).map(move |channel| channel * height * pitch + ky * pitch + kx))
-            .collect();
-        let image = Planes { channels: input.channels, padding, height, pitch, views };
-
-        // Weights of a channel: ky, filter, kx, so that those that meet nothing but padding stand together. A pixel meets
-        // the last weight at the first position.
-        let around = [tall - 1 - padding[0], wide - 1 - padding[1]];
-        let [height, pitch] = [output.height + 2 * around[0], output.width + 2 * around[1]];
-        let view = move |ky, filter, kx| filter * height * pitch + (tall - 1 - ky) * pitch + wide - 1 - kx;
-        let views = (0..tall)
-            .flat_map(|ky| (0..output.channels).flat_map(move |filter| (0..wide).map(move |kx| view(ky, filter, kx))))
-            .collect();
-        let gradient = Planes { channels: output.channels, padding: around, height, pitch, views };
-        Self { geometry, image, gradient }
+        let lanes = if geometry.output.channels.is_multiple_of(LANES) {
+            Lanes::Filters(Image::new(&geometry))
+        } else {
+            Lanes::Positions(Planes::new(&geometry))
+        };
+        Self { geometry, lanes }
     }
 
-    /// Numbers in a plane of output gradients whose rows lie as those of the image do.
-    fn line(&self) -> usize {
-        whole_lanes(self.geometry.output.height * self.image.pitch)
+    /// Numbers of a line of a window.
+    fn run(&self) -> usize {
+        self.geometry.kernel[1] * self.geometry.input.channels
     }
 
-    /// Numbers of a thread in backward.
-    fn share(&self) -> usize {
-        let Geometry { output, .. } = self.geometry;
-        let weights = lanes_len(output.channels, self.geometry.window());
-        // The last lanes may look beyond the last row.
-        weights
-            + output.channels * self.geometry.window()
-            + self.image.len()
-            + whole_lanes(1)
-            + self.gradient.len().max(output.channels * self.line())
+    /// Numbers of the weights as [`Direct::send_back`] wants them.
+    fn turned(&self) -> usize {
+        packed_len(self.geometry.kernel[0] * self.geometry.output.channels, self.run())
     }
 
-    /// The filters as [`Planes::views`] of the gradient has them. // O,KH,KW,C to C,KH,O,KW
-    fn turn(&self, filters: &[f32], turned: &mut [f32]) {
-        let Geometry { input: Shape { channels, .. }, output, kernel: [tall, wide], .. } = self.geometry;
-        let mut turned = turned.iter_mut();
-        for channel in 0..channels {
-            for ky in 0..tall {
-                for filter in 0..output.channels {
-                    let from = &filters[(filter * tall + ky) * wide * channels + channel..];
-                    for (from, to) in from.iter().step_by(channels).take(wide).zip(turned.by_ref()) {
-                        *to = *from;
-                    }
-                }
-            }
+    /// Numbers of what a line of positions sends back.
+    fn runs(&self) -> usize {
+        packed_len(self.geometry.output.width, self.run()) + SLACK
+    }
+
+    /// Sums of a thread for the gradient of the weights.
+    fn sums(&self) -> usize {
+        let (window, filters) = (self.geometry.window(), self.geometry.output.channels);
+        match &self.lanes {
+            Lanes::Filters(_) => packed_len(window, filters),
+            Lanes::Positions(_) => lanes_len(filters, window),
         }
     }
 
-    /// The input gradient of one image, row by row, without the weights that meet nothing there.
-    fn spread_back(&self, turned: &[f32], planes: &[f32], input_gradient: &mut [f32]) {
+    /// Numbers of a thread.
+    fn share(&self) -> usize {
+        let layouts = match &self.lanes {
+            Lanes::Filters(_) => Image::room(&self.geometry),
+            Lanes::Positions(planes) => {
+                planes.len(&self.geometry) + self.geometry.output.channels * planes.line(&self.geometry)
+            }
+        };
+        self.sums() + layouts + self.runs()
+    }
+
+    /// The gradient of one image's input, line by line, without the weights that meet nothing there.
+    fn send_back(&self, turned: &[f32], runs: &mut [f32], output_gradient: &[f32], input_gradient: &mut [f32]) {
         let Geometry { input, output, kernel: [tall, wide], padding, .. } = self.geometry;
-        let (all, of_row) = (self.gradient.views.len(), output.channels * wide);
-        for (y, row) in input_gradient.chunks_exact_mut(input.width * input.channels).enumerate() {
-            let [first, end] = [(y + padding[0] + 1).saturating_sub(output.height), (y + padding[0] + 1).min(tall)];
-            let part = first * of_row..end * of_row;
-            let weights = Weights { data: &turned[part.start..], rows: input.channels, row_stride: all, step: 1 };
-            let grid = Grid { height: 1, width: input.width, pitch: self.gradient.pitch };
-            correlate(row, weights, None, &self.gradient.views[part], &planes[y * self.gradient.pitch..], grid);
+        let gradients = Gradients { values: output_gradient, width: output.width, filters: output.channels };
+        for y in 0..input.height {
+            // Weight ky of a position meets the pixel ky lines below it.
+            let above = y + padding[0];
+            let lines = (above + 1).saturating_sub(output.height)..tall.min(above + 1);
+            let all = runs.len() - SLACK;
+            windows::send_back(&mut runs[..all], turned, lines.clone(), gradients, above - lines.start);
+            let out = &mut input_gradient[y * input.width * input.channels..];
+            add_runs(out, input.width, input.channels, runs, all / output.width, padding[1], wide);
         }
     }
 }
@@ -140,59 +204,80 @@ impl Algorithm for Direct {
     }
 
     fn workspace(&self, _: usize, threads: usize) -> usize {
-        threads * self.share()
+        let packed = packed_len(self.geometry.window(), self.geometry.output.channels);
+        packed.max(self.turned()) + threads * self.share()
     }
 
     fn forward(&mut self, pass: Forward<'_>, bias: Option<&[f32]>) {
         let Geometry { input, output, .. } = self.geometry;
         let (filters, window) = (output.channels, self.geometry.window());
         let images = pass.output.len() / output.len();
-        let weights = Weights { data: pass.parameters, rows: filters, row_stride: window, step: 1 };
-        let grid = Grid { height: output.height, width: output.width, pitch: self.image.pitch };
-        let parts = (Units::new(pass.output, output.len()), Shares::new(pass.workspace, self.share()));
-        pass.team.deal(images, parts, |range, (outputs, planes)| {
-            for (image, to) in range.zip(outputs.chunks_exact_mut(output.len())) {
-                self.image.fill(planes, &pass.input[image * input.len()..][..input.len()], input.width);
-                correlate(to, weights, bias, &self.image.views, planes, grid);
+        let image_of = |image: usize| &pass.input[image * input.len()..][..input.len()];
+        match &self.lanes {
+            Lanes::Filters(image) => {
+                let (packed, shares) = pass.workspace.split_at_mut(packed_len(window, filters));
+                windows::pack(packed, window, filters, pass.parameters, |row, filter| filter * window + row);
+                let parts = (Units::new(pass.output, output.len()), Shares::new(shares, self.share()));
+                pass.team.deal(images, parts, |range, (outputs, share)| {
+                    let room = &mut share[..Image::room(&self.geometry)];
+                    room.fill(0.0);
+                    for (index, to) in range.zip(outputs.chunks_exact_mut(output.len())) {
+                        windows::filter(to, packed, bias, image.windows(&self.geometry, image_of(index), room));
+                    }
+                });
             }
-        });
+            Lanes::Positions(planes) => {
+                let weights = Weights { data: pass.parameters, rows: filters, row_stride: window, step: 1 };
+                let grid = Grid { height: output.height, width: output.width, pitch: planes.pitch };
+                let parts = (Units::new(pass.output, output.len()), Shares::new(pass.workspace, self.share()));
+                pass.team.deal(images, parts, |range, (outputs, share)| {
+                    let room = &mut share[..planes.len(&self.geometry)];
+                    room.fill(0.0);
+                    for (index, to) in range.zip(outputs.chunks_exact_mut(output.len())) {
+                        planes.fill(&self.geometry, room, image_of(index));
+                        correlate(to, weights, bias, &planes.views, room, grid);
+                    }
+                });
+            }
+        }
     }
 
     fn backward(&mut self, pass: Backward<'_>) {
-        let Geometry { input, output, .. } = self.geometry;
-        let (filters, window, line) = (output.channels, self.geometry.window(), self.line());
+        let Geometry { input, output, kernel: [tall, _], .. } = self.geometry;
+        let (filters, window, run) = (output.channels, self.geometry.window(), self.run());
         let images = pass.output_gradient.len() / output.len();
-        let share = self.share();
-        let weights = lanes_len(filters, window);
+        let (sums, share) = (self.sums(), self.share());
+        let (turned, shares) = pass.workspace.split_at_mut(self.turned());
+        if pass.input_gradient.is_some() {
+            let at = |row: usize, column: usize| (row % filters * tall + row / filters) * run + column;
+            windows::pack(turned, tall * filters, run, pass.parameters, at);
+        }
         let input_gradient = pass.input_gradient.map(|gradient| Units::new(gradient, input.len()));
-        let parts = (input_gradient, Shares::new(pass.workspace, share));
-        pass.team.deal(images, parts, |range, (mut input_gradient, share)| {
-            let (sums, share) = share.split_at_mut(weights);
-            let (turned, share) = share.split_at_mut(filters * window);
-            let (planes, gradients) = share.split_at_mut(self.image.len() + whole_lanes(1));
-            self.turn(pass.parameters, turned);
-            sums.fill(0.0);
-            planes[self.image.len()..].fill(0.0);
-            for (at, image) in range.enumerate() {
+        pass.team.deal(images, (input_gradient, Shares::new(shares, share)), |range, (mut input_gradient, share)| {
+            share.fill(0.0);
+            let (sums, share) = share.split_at_mut(sums);
+            let (runs, share) = share.split_at_mut(self.runs());
+            for (at, index) in range.enumerate() {
+                let image = &pass.input[index * input.len()..][..input.len()];
+                let output_gradient = &pass.output_gradient[index * output.len()..][..output.len()];
                 // weight' = the sum over all positions of output' times what the weight met there.
-                let output_gradient = &pass.output_gradient[image * output.len()..][..output.len()];
-                self.image.fill(planes, &pass.input[image * input.len()..][..input.len()], input.width);
-                let lines = &mut gradients[..filters * line];
-                lines.fill(0.0);
-                for (y, row) in output_gradient.chunks_exact(output.width * filters).enumerate() {
-                    for filter in 0..filters {
-                        let to = lines[filter * line + y * self.image.pitch..].iter_mut();
-                        for (to, from) in to.zip(row[filter..].iter().step_by(filters)) {
-                            *to = *from;
-                        }
+                match &self.lanes {
+                    Lanes::Filters(layout) => {
+                        let windows = layout.windows(&self.geometry, image, share);
+                        add_filter_gradients(sums, output_gradient, windows);
+                    }
+                    Lanes::Positions(planes) => {
+                        let (room, lines) = share.split_at_mut(planes.len(&self.geometry));
+                        planes.fill(&self.geometry, room, image);
+                        planes.fill_lines(&self.geometry, lines, output_gradient);
+                        dots(lines, planes.line(&self.geometry), &planes.views, room, sums);
                     }
                 }
-                dots(lines, line, &self.image.views, planes, sums);
-
                 // input' = the sum over all weights of output' where the weight met the pixel.
-                let Some(input_gradient) = &mut input_gradient else { continue };
-                self.gradient.fill(gradients, output_gradient, output.width);
-                self.spread_back(turned, gradients, &mut input_gradient[at * input.len()..][..input.len()]);
+                if let Some(input_gradient) = &mut input_gradient {
+                    let to = &mut input_gradient[at * input.len()..][..input.len()];
+                    self.send_back(turned, runs, output_gradient, to);
+                }
             }
         });
         // Threads without an image have no sums.
@@ -200,7 +285,11 @@ impl Algorithm for Direct {
         pass.gradients.fill(0.0);
         for thread in 0..threads {
             if images * thread / threads < images * (thread + 1) / threads {
-                add_up(&pass.workspace[thread * share..][..weights], filters, window, pass.gradients);
+                let sums = &shares[thread * share..][..sums];
+                match &self.lanes {
+                    Lanes::Filters(_) => windows::unpack(sums, window, filters, pass.gradients),
+                    Lanes::Positions(_) => add_up(sums, filters, window, pass.gradients),
+                }
             }
         }
     }

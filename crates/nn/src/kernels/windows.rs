@@ -1,0 +1,240 @@
+//! Products with the windows of an image, which are read where they lie: a convolution without laying windows out.
+//!
+//! In an image whose channels come last, a line of a window is a *run* of neighbouring numbers. Vectors hold neighbouring
+//! filters, which come last in the output, or neighbouring numbers of a run; the other operand is one number for all
+//! lanes. So no lane is wasted at the edges of a map, however small it is.
+
+use std::ops::Range;
+
+use super::simd::{multiply_add, vectorised};
+
+/// Numbers that stand side by side in the vectors of these products.
+pub const LANES: usize = 16;
+/// Windows, or numbers of a window, that are handled at once: their sums fill the registers with room for operands.
+const TALL: usize = 6;
+/// The same for positions of a line, which are few: of 10 or 14 none or one is left over.
+const ALONG: usize = 5;
+
+type Tile<const ROWS: usize> = [[f32; LANES]; ROWS];
+
+/// The windows of an image.
+#[derive(Debug, Clone, Copy)]
+pub struct Windows<'a> {
+    /// The image, with its padding. // H,W,C
+    pub pixels: &'a [f32],
+    /// Where each window begins.
+    pub starts: &'a [usize],
+    /// Where each number of a window lies, from its start on: runs, a line of the image apart.
+    pub offsets: &'a [usize],
+    /// Numbers of a run.
+    pub run: usize,
+}
+
+impl Windows<'_> {
+    fn check(&self) {
+        let last = |places: &[usize]| places.iter().max().copied().unwrap_or(0);
+        assert!(last(self.starts) + last(self.offsets) < self.pixels.len(), "windows beyond the image");
+        assert!(
+            self.offsets
+                .chunks(self.run)
+                .all(|run| run.len() == self.run && run[0] + self.run - 1 == run[self.run - 1])
+        );
+    }
+}
+
+/// Numbers of a matrix with so many rows in [`pack`]'s layout.
+pub fn packed_len(rows: usize, columns: usize) -> usize {
+    rows * columns.next_multiple_of(LANES)
+}
+
+/// Lays a matrix out in panels of [`LANES`] columns; what is missing in the last one is zero. `at` tells where a row and
+/// column is to be found.
+pub fn pack(packed: &mut [f32], rows: usize, columns: usize, from: &[f32], at: impl Fn(usize, usize) -> usize) {
+    for (panel, to) in packed[..packed_len(rows, columns)].chunks_exact_mut(rows * LANES).enumerate() {
+        for (row, to) in to.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+            for (lane, to) in to.iter_mut().enumerate() {
+                let column = panel * LANES + lane;
+                *to = if column < columns { from[at(row, column)] } else { 0.0 };
+            }
+        }
+    }
+}
+
+/// Adds packed sums, with a row for each number of a window, to those of each filter.
+pub fn unpack(packed: &[f32], rows: usize, filters: usize, sums: &mut [f32]) {
+    for (filter, sums) in sums.chunks_exact_mut(rows).enumerate().take(filters) {
+        let from = packed[filter / LANES * rows * LANES + filter % LANES..].iter().step_by(LANES);
+        for (sum, from) in sums.iter_mut().zip(from) {
+            *sum += from;
+        }
+    }
+}
+
+/// For each window and each filter the sum of the products of their numbers, plus the filter's bias. There are a multiple
+/// of [`LANES`] filters, packed with a row for each number of a window. // position,filter
+pub fn filter(out: &mut [f32], filters: &[f32], bias: Option<&[f32]>, windows: Windows<'_>) {
+    windows.check();
+    let depth = windows.offsets.len();
+    let count = out.len() / windows.starts.len();
+    assert!(count.is_multiple_of(LANES) && filters.len() == packed_len(depth, count));
+    for (starts, out) in windows.starts.chunks(TALL).zip(out.chunks_mut(TALL * count)) {
+        // What is missing in the last tile is the last window again, and not stored.
+        let starts = std::array::from_fn(|row| starts[row.min(starts.len() - 1)]);
+        for (panel, weights) in filters.chunks_exact(depth * LANES).enumerate() {
+            let mut tile = [[0.0; LANES]; TALL];
+            if let Some(bias) = bias {
+                tile = [*bias[panel * LANES..].first_chunk().expect("a bias a filter"); TALL];
+            }
+            filter_tile(weights, windows, starts, &mut tile);
+            for (out, sums) in out.chunks_exact_mut(count).zip(&tile) {
+                out[panel * LANES..][..LANES].copy_from_slice(sums);
+            }
+        }
+    }
+}
+
+/// Adds to the sums, packed as the filters of [`filter`], the products of each number of a window with the gradients of
+/// the filters there.
+pub fn add_filter_gradients(sums: &mut [f32], gradients: &[f32], windows: Windows<'_>) {
+    windows.check();
+    let depth = windows.offsets.len();
+    let count = gradients.len() / windows.starts.len();
+    assert!(count.is_multiple_of(LANES) && sums.len() == packed_len(depth, count));
+    for (panel, sums) in sums.chunks_exact_mut(depth * LANES).enumerate() {
+        for (sums, offsets) in sums.as_chunks_mut::<LANES>().0.chunks_mut(TALL).zip(windows.offsets.chunks(TALL)) {
+            let mut tile = [[0.0; LANES]; TALL];
+            tile[..sums.len()].copy_from_slice(sums);
+            let offsets = std::array::from_fn(|row| offsets[row.min(offsets.len() - 1)]);
+            gradient_tile(&gradients[panel * LANES..], count, windows, offsets, &mut tile);
+            sums.copy_from_slice(&tile[..sums.len()]);
+        }
+    }
+}
+
+/// For each position of a line, the sum over lines of filters and over filters of gradient times weight: what the position
+/// sends back to the run that begins there. // position,packed run
+///
+/// `weights` are packed with a row for each line of a filter, and within it for each filter. Those of line `lines.start`
+/// meet line `met` of the gradients, those of the next line the line before it.
+pub fn send_back(out: &mut [f32], weights: &[f32], lines: Range<usize>, gradients: Gradients<'_>, met: usize) {
+    let Gradients { values, width, filters } = gradients;
+    assert!(met < values.len() / (width * filters) && lines.len() <= met + 1, "lines beyond the gradients");
+    let runs = out.len() / width;
+    let rows = weights.len() / runs;
+    for (panel, weights) in weights.chunks_exact(rows * LANES).enumerate() {
+        let weights = &weights[lines.start * filters * LANES..lines.end * filters * LANES];
+        for (first, out) in (0..width).step_by(ALONG).zip(out.chunks_mut(ALONG * runs)) {
+            let positions = std::array::from_fn(|row| met * width + (first + row).min(width - 1));
+            let mut tile = [[0.0; LANES]; ALONG];
+            back_tile(weights, gradients, positions, &mut tile);
+            for (out, sums) in out.chunks_exact_mut(runs).zip(&tile) {
+                out[panel * LANES..][..LANES].copy_from_slice(sums);
+            }
+        }
+    }
+}
+
+/// The gradient with respect to an output map.
+#[derive(Debug, Clone, Copy)]
+pub struct Gradients<'a> {
+    /// H,W,filters
+    pub values: &'a [f32],
+    /// Positions of a line.
+    pub width: usize,
+    /// Numbers of a position.
+    pub filters: usize,
+}
+
+// Not inlined: within the loops around it, the compiler no longer sees how to keep a tile in registers.
+vectorised! {
+    #[inline(never)]
+    fn filter_tile(weights: &[f32], windows: Windows<'_>, starts: [usize; TALL], sums: &mut Tile<TALL>) {
+        let mut tile = *sums;
+        let weights = weights.as_chunks::<LANES>().0;
+        for (weights, offsets) in weights.chunks_exact(windows.run).zip(windows.offsets.chunks_exact(windows.run)) {
+            // SAFETY: `check` has seen that all windows are within the image, and that runs are runs.
+            let starts = starts.map(|start| unsafe { windows.pixels.as_ptr().add(start + offsets[0]) });
+            for (at, weights) in weights.iter().enumerate() {
+                for row in 0..TALL {
+                    // SAFETY: as above.
+                    let pixel = unsafe { *starts[row].add(at) };
+                    for lane in 0..LANES {
+                        tile[row][lane] = multiply_add::<FUSED>(pixel, weights[lane], tile[row][lane]);
+                    }
+                }
+            }
+        }
+        *sums = tile;
+    }
+
+    #[inline(never)]
+    fn gradient_tile(gradients: &[f32], filters: usize, windows: Windows<'_>, offsets: [usize; TALL], sums: &mut Tile<TALL>) {
+        assert!((windows.starts.len() - 1) * filters + LANES <= gradients.len());
+        let mut tile = *sums;
+        // SAFETY: `check` has seen that all windows are within the image.
+        let offsets = offsets.map(|offset| unsafe { windows.pixels.as_ptr().add(offset) });
+        let mut position = 0;
+        for &start in windows.starts {
+            // SAFETY: the assertion above.
+            let gradients: &[f32; LANES] = unsafe { &*gradients.as_ptr().add(position).cast() };
+            for row in 0..TALL {
+                // SAFETY: as above.
+                let pixel = unsafe { *offsets[row].add(start) };
+                for lane in 0..LANES {
+                    tile[row][lane] = multiply_add::<FUSED>(pixel, gradients[lane], tile[row][lane]);
+                }
+            }
+            position += filters;
+        }
+        *sums = tile;
+    }
+
+    #[inline(never)]
+    fn back_tile(weights: &[f32], gradients: Gradients<'_>, positions: [usize; ALONG], sums: &mut Tile<ALONG>) {
+        let Gradients { values, width, filters } = gradients;
+        let mut tile = *sums;
+        let weights = weights.as_chunks::<LANES>().0;
+        for (line, weights) in weights.chunks_exact(filters).enumerate() {
+            let starts = positions.map(|position| &values[(position - line * width) * filters..][..filters]);
+            for (at, weights) in weights.iter().enumerate() {
+                for row in 0..ALONG {
+                    // SAFETY: a position has as many numbers as there are filters.
+                    let gradient = unsafe { *starts[row].get_unchecked(at) };
+                    for lane in 0..LANES {
+                        tile[row][lane] = multiply_add::<FUSED>(gradient, weights[lane], tile[row][lane]);
+                    }
+                }
+            }
+        }
+        *sums = tile;
+    }
+
+    /// Adds up what all positions of a line sent back: pixel X gets its part of the run of every position whose run it is
+    /// in, `padding` pixels from the first on. `runs` have [`SLACK`] numbers of room after their end, and `out` may go on
+    /// after the line: what comes then is overwritten where it is not the line's.
+    pub fn add_runs(out: &mut [f32], pixels: usize, channels: usize, runs: &[f32], run: usize, padding: usize, wide: usize) {
+        let width = (runs.len() - SLACK) / run;
+        for pixel in 0..pixels {
+            let position = pixel + padding;
+            let taps = (position + 1).saturating_sub(width)..wide.min(position + 1);
+            for channel in (0..channels).step_by(SLACK) {
+                let mut sums = [0.0; SLACK];
+                for tap in taps.clone() {
+                    let from = &runs[(position - tap) * run + tap * channels + channel..][..SLACK];
+                    for lane in 0..SLACK {
+                        sums[lane] += from[lane];
+                    }
+                }
+                let out = &mut out[pixel * channels + channel..];
+                if let Some(out) = out.first_chunk_mut() {
+                    *out = sums;
+                } else {
+                    out.copy_from_slice(&sums[..out.len()]);
+                }
+            }
+        }
+    }
+}
+
+/// Numbers that [`add_runs`] handles at once.
+pub const SLACK: usize = 8;
