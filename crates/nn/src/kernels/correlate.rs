@@ -4,6 +4,7 @@
 //! neighbouring pixels. So the right operand of the product need not be made: its rows are there, at an offset for each
 //! weight.
 
+use super::planes::from_planes;
 use super::simd::{Level, PORTABLE_FUSED, multiply_add, vectorised};
 
 /// Some rows of weights: where they begin in a slice, and how far apart the weights of a row are.
@@ -39,8 +40,15 @@ pub struct Grid {
     pub pitch: usize,
 }
 
+/// Numbers of room that [`correlate`] takes for so many rows of weights and positions.
+pub fn correlate_room(rows: usize, positions: usize) -> usize {
+    rows.next_multiple_of(TALL) * (positions + reach())
+}
+
 /// For each position of the grid and each row of weights the sum of `weight[k] * planes[offsets[k] + position]`, plus the
 /// row's bias. // height,width,rows
+///
+/// `room` is for the same in planes, as it comes out of the vectors.
 #[allow(unsafe_code)]
 pub fn correlate(
     out: &mut [f32],
@@ -49,59 +57,59 @@ pub fn correlate(
     offsets: &[usize],
     planes: &[f32],
     grid: Grid,
+    room: &mut [f32],
 ) {
     let last = (weights.rows - 1) * weights.row_stride + (offsets.len() - 1) * weights.step;
     assert!(last < weights.data.len(), "more rows than weights");
     let largest = offsets.iter().max().copied().unwrap_or(0) + (grid.height - 1) * grid.pitch;
     assert!(largest + grid.width.next_multiple_of(reach()) <= planes.len(), "planes without room after their end");
     assert_eq!(out.len(), grid.height * grid.width * weights.rows);
+    let sums = &mut room[..correlate_room(weights.rows, grid.height * grid.width)];
     match Level::of_this_machine() {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => blocks(out, weights, bias, planes, grid, |starts, planes, sums| {
+        Level::Avx512 => tiles(sums, weights, bias, planes, grid, |starts, bias, planes, sums| {
             // SAFETY: the machine has these instructions; the bounds are asserted above.
-            unsafe { tile_avx512(weights, starts, offsets, planes, sums) }
+            unsafe { tile_avx512(weights, starts, bias, offsets, planes, sums) }
         }),
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => blocks(out, weights, bias, planes, grid, |starts, planes, sums| {
+        Level::Avx2 => tiles(sums, weights, bias, planes, grid, |starts, bias, planes, sums| {
             // SAFETY: the machine has these instructions; the bounds are asserted above.
-            unsafe { tile_avx2(weights, starts, offsets, planes, sums) }
+            unsafe { tile_avx2(weights, starts, bias, offsets, planes, sums) }
         }),
-        _ => blocks(out, weights, bias, planes, grid, |starts, planes, sums| {
+        _ => tiles(sums, weights, bias, planes, grid, |starts, bias, planes, sums| {
             // SAFETY: the bounds are asserted above.
-            unsafe { tile::<6, 8, PORTABLE_FUSED>(weights, starts, offsets, planes, sums) }
+            unsafe { tile::<8, PORTABLE_FUSED>(weights, starts, bias, offsets, planes, sums) }
         }),
     }
+    from_planes(out, weights.rows, sums, grid.height * grid.width + reach());
 }
 
-fn blocks<const TALL: usize, const WIDE: usize>(
+/// Rows of weights in a tile.
+const TALL: usize = 6;
+
+/// All positions, tile by tile. What a tile writes after the end of a line is overwritten by the next line. // rows,positions
+fn tiles<const WIDE: usize>(
     out: &mut [f32],
     weights: Weights<'_>,
     bias: Option<&[f32]>,
     planes: &[f32],
     grid: Grid,
-    tile: impl Fn([usize; TALL], &[f32], &mut [[f32; WIDE]; TALL]),
+    tile: impl Fn([usize; TALL], [f32; TALL], &[f32], [&mut [f32; WIDE]; TALL]),
 ) {
-    let rows = weights.rows;
-    for (y, out) in out.chunks_exact_mut(grid.width * rows).enumerate() {
-        for (out, x) in out.chunks_mut(WIDE * rows).zip((0..grid.width).step_by(WIDE)) {
-            for top in (0..rows).step_by(TALL) {
-                let tall = TALL.min(rows - top);
-                // Rows beyond the last are the last again; their results are not stored.
-                let row = |at: usize| top + at.min(tall - 1);
-                let mut sums = [[0.0; WIDE]; TALL];
-                tile(std::array::from_fn(|at| row(at) * weights.row_stride), &planes[y * grid.pitch + x..], &mut sums);
-                let bias: [f32; TALL] = std::array::from_fn(|at| bias.map_or(0.0, |bias| bias[row(at)]));
-                for (at, out) in out.chunks_exact_mut(rows).enumerate() {
-                    if let Some(out) = out[top..].first_chunk_mut::<TALL>() {
-                        for row in 0..TALL {
-                            out[row] = sums[row][at] + bias[row];
-                        }
-                    } else {
-                        for (row, out) in out[top..].iter_mut().enumerate() {
-                            *out = sums[row][at] + bias[row];
-                        }
-                    }
-                }
+    let plane = grid.height * grid.width + reach();
+    for (top, out) in (0..weights.rows).step_by(TALL).zip(out.chunks_exact_mut(TALL * plane)) {
+        // Rows beyond the last are the last again; nobody reads their results.
+        let row = |at: usize| (top + at).min(weights.rows - 1);
+        let starts = std::array::from_fn(|at| row(at) * weights.row_stride);
+        let bias = std::array::from_fn(|at| bias.map_or(0.0, |bias| bias[row(at)]));
+        for y in 0..grid.height {
+            for x in (0..grid.width).step_by(WIDE) {
+                let mut sums = out.chunks_exact_mut(plane);
+                let sums = std::array::from_fn(|_| {
+                    let plane = sums.next().expect("a plane a row");
+                    plane[y * grid.width + x..].first_chunk_mut().expect("room after the end")
+                });
+                tile(starts, bias, &planes[y * grid.pitch + x..], sums);
             }
         }
     }
@@ -113,13 +121,14 @@ fn blocks<const TALL: usize, const WIDE: usize>(
 #[allow(unsafe_code)]
 unsafe fn tile_avx2(
     weights: Weights<'_>,
-    starts: [usize; 6],
+    starts: [usize; TALL],
+    bias: [f32; TALL],
     offsets: &[usize],
     planes: &[f32],
-    sums: &mut [[f32; 16]; 6],
+    sums: [&mut [f32; 16]; TALL],
 ) {
     // SAFETY: the caller's promise.
-    unsafe { tile::<6, 16, true>(weights, starts, offsets, planes, sums) }
+    unsafe { tile::<16, true>(weights, starts, bias, offsets, planes, sums) }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -128,27 +137,32 @@ unsafe fn tile_avx2(
 #[allow(unsafe_code)]
 unsafe fn tile_avx512(
     weights: Weights<'_>,
-    starts: [usize; 6],
+    starts: [usize; TALL],
+    bias: [f32; TALL],
     offsets: &[usize],
     planes: &[f32],
-    sums: &mut [[f32; 32]; 6],
+    sums: [&mut [f32; 32]; TALL],
 ) {
     // SAFETY: the caller's promise.
-    unsafe { tile::<6, 32, true>(weights, starts, offsets, planes, sums) }
+    unsafe { tile::<32, true>(weights, starts, bias, offsets, planes, sums) }
 }
 
 /// # Safety
 /// Every start has as many weights as there are offsets, and every offset `WIDE` numbers of the planes.
 #[inline(always)]
 #[allow(unsafe_code)]
-unsafe fn tile<const TALL: usize, const WIDE: usize, const FUSED: bool>(
+unsafe fn tile<const WIDE: usize, const FUSED: bool>(
     weights: Weights<'_>,
     starts: [usize; TALL],
+    bias: [f32; TALL],
     offsets: &[usize],
     planes: &[f32],
-    sums: &mut [[f32; WIDE]; TALL],
+    sums: [&mut [f32; WIDE]; TALL],
 ) {
     let mut tile = [[0.0; WIDE]; TALL];
+    for row in 0..TALL {
+        tile[row] = [bias[row]; WIDE];
+    }
     // SAFETY: the caller's promise.
     let starts: [*const f32; TALL] = starts.map(|start| unsafe { weights.data.as_ptr().add(start) });
     let mut at = 0;
@@ -164,7 +178,9 @@ unsafe fn tile<const TALL: usize, const WIDE: usize, const FUSED: bool>(
         }
         at += weights.step;
     }
-    *sums = tile;
+    for (sums, tile) in sums.into_iter().zip(tile) {
+        *sums = tile;
+    }
 }
 
 /// Numbers that are multiplied at once in [`dots`].
@@ -252,7 +268,8 @@ mod tests {
             let weights = Weights { data: &numbers, rows, row_stride: 2, step: 19 };
             let grid = Grid { height: 3, width: count, pitch: 50 };
             let mut out = vec![f32::NAN; 3 * count * rows];
-            correlate(&mut out, weights, Some(&numbers[..rows]), &offsets, &numbers, grid);
+            let mut room = vec![f32::NAN; correlate_room(rows, 3 * count)];
+            correlate(&mut out, weights, Some(&numbers[..rows]), &offsets, &numbers, grid, &mut room);
             for (at, &sum) in out.iter().enumerate() {
                 let (position, row) = (at / rows / count * 50 + at / rows % count, at % rows);
                 let products = offsets

@@ -5,6 +5,7 @@ pub mod cross_entropy;
 pub mod dots;
 pub mod matmul;
 pub mod peak;
+pub mod planes;
 pub mod rows;
 pub mod simd;
 pub mod tanh;

@@ -81,11 +81,9 @@ pub fn filter(out: &mut [f32], filters: &[f32], bias: Option<&[f32]>, windows: W
         // What is missing in the last tile is the last window again, and not stored.
         let starts = std::array::from_fn(|row| starts[row.min(starts.len() - 1)]);
         for (panel, weights) in filters.chunks_exact(depth * LANES).enumerate() {
+            let bias = bias.map_or(&[0.0; LANES], |bias| bias[panel * LANES..].first_chunk().expect("a bias a filter"));
             let mut tile = [[0.0; LANES]; TALL];
-            if let Some(bias) = bias {
-                tile = [*bias[panel * LANES..].first_chunk().expect("a bias a filter"); TALL];
-            }
-            filter_tile(weights, windows, starts, &mut tile);
+            filter_tile(bias, weights, windows, starts, &mut tile);
             for (out, sums) in out.chunks_exact_mut(count).zip(&tile) {
                 out[panel * LANES..][..LANES].copy_from_slice(sums);
             }
@@ -102,11 +100,16 @@ pub fn add_filter_gradients(sums: &mut [f32], gradients: &[f32], windows: Window
     assert!(count.is_multiple_of(LANES) && sums.len() == packed_len(depth, count));
     for (panel, sums) in sums.chunks_exact_mut(depth * LANES).enumerate() {
         for (sums, offsets) in sums.as_chunks_mut::<LANES>().0.chunks_mut(TALL).zip(windows.offsets.chunks(TALL)) {
-            let mut tile = [[0.0; LANES]; TALL];
-            tile[..sums.len()].copy_from_slice(sums);
             let offsets = std::array::from_fn(|row| offsets[row.min(offsets.len() - 1)]);
-            gradient_tile(&gradients[panel * LANES..], count, windows, offsets, &mut tile);
-            sums.copy_from_slice(&tile[..sums.len()]);
+            let gradients = &gradients[panel * LANES..];
+            if let Some(tile) = sums.first_chunk_mut() {
+                gradient_tile(gradients, count, windows, offsets, tile);
+            } else {
+                let mut tile = [[0.0; LANES]; TALL];
+                tile[..sums.len()].copy_from_slice(sums);
+                gradient_tile(gradients, count, windows, offsets, &mut tile);
+                sums.copy_from_slice(&tile[..sums.len()]);
+            }
         }
     }
 }
@@ -148,8 +151,14 @@ pub struct Gradients<'a> {
 // Not inlined: within the loops around it, the compiler no longer sees how to keep a tile in registers.
 vectorised! {
     #[inline(never)]
-    fn filter_tile(weights: &[f32], windows: Windows<'_>, starts: [usize; TALL], sums: &mut Tile<TALL>) {
-        let mut tile = *sums;
+    fn filter_tile(
+        bias: &[f32; LANES],
+        weights: &[f32],
+        windows: Windows<'_>,
+        starts: [usize; TALL],
+        sums: &mut Tile<TALL>,
+    ) {
+        let mut tile = [*bias; TALL];
         let weights = weights.as_chunks::<LANES>().0;
         for (weights, offsets) in weights.chunks_exact(windows.run).zip(windows.offsets.chunks_exact(windows.run)) {
             // SAFETY: `check` has seen that all windows are within the image, and that runs are runs.
@@ -192,14 +201,17 @@ vectorised! {
     #[inline(never)]
     fn back_tile(weights: &[f32], gradients: Gradients<'_>, positions: [usize; ALONG], sums: &mut Tile<ALONG>) {
         let Gradients { values, width, filters } = gradients;
-        let mut tile = *sums;
         let weights = weights.as_chunks::<LANES>().0;
+        let lines = weights.len() / filters;
+        assert!(positions.iter().all(|&at| at + width >= lines * width && (at + 1) * filters <= values.len()));
+        let mut tile = [[0.0; LANES]; ALONG];
         for (line, weights) in weights.chunks_exact(filters).enumerate() {
-            let starts = positions.map(|position| &values[(position - line * width) * filters..][..filters]);
+            // SAFETY: the assertion above.
+            let starts = positions.map(|at| unsafe { values.as_ptr().add((at - line * width) * filters) });
             for (at, weights) in weights.iter().enumerate() {
                 for row in 0..ALONG {
                     // SAFETY: a position has as many numbers as there are filters.
-                    let gradient = unsafe { *starts[row].get_unchecked(at) };
+                    let gradient = unsafe { *starts[row].add(at) };
                     for lane in 0..LANES {
                         tile[row][lane] = multiply_add::<FUSED>(gradient, weights[lane], tile[row][lane]);
                     }

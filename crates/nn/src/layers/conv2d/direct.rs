@@ -7,7 +7,10 @@
 
 use super::super::{Backward, Forward};
 use super::{Algorithm, Geometry};
-use crate::kernels::correlate::{Grid, Weights, add_up, correlate, dots, lanes_len, reach, whole_lanes};
+use crate::kernels::correlate::{
+    Grid, Weights, add_up, correlate, correlate_room, dots, lanes_len, reach, whole_lanes,
+};
+use crate::kernels::planes::{SIDE, to_planes};
 use crate::kernels::windows::{self, Gradients, LANES, SLACK, Windows, add_filter_gradients, add_runs, packed_len};
 use crate::team::{Shares, Units};
 
@@ -86,7 +89,7 @@ impl Planes {
     fn new(geometry: &Geometry) -> Self {
         let Geometry { input, kernel: [tall, wide], padding, .. } = *geometry;
         let pitch = input.width + 2 * padding[1];
-        let plane = (input.height + 2 * padding[0]) * pitch;
+        let plane = (input.height + 2 * padding[0]) * pitch + SIDE;
         // Weights of a filter: ky, kx, channel.
         let taps = (0..tall).flat_map(|ky| (0..wide).map(move |kx| ky * pitch + kx));
         let views = taps.flat_map(|tap| (0..input.channels).map(move |channel| channel * plane + tap)).collect();
@@ -102,32 +105,19 @@ impl Planes {
     /// Lays an image out; `planes` are zero where the padding is.
     fn fill(&self, geometry: &Geometry, planes: &mut [f32], image: &[f32]) {
         let Geometry { input, padding: [top, left], .. } = *geometry;
-        for (y, row) in image.chunks_exact(input.width * input.channels).enumerate() {
-            for channel in 0..input.channels {
-                let to = &mut planes[channel * self.plane + (top + y) * self.pitch + left..][..input.width];
-                for (to, from) in to.iter_mut().zip(row[channel..].iter().step_by(input.channels)) {
-                    *to = *from;
-                }
-            }
-        }
+        let to = &mut planes[top * self.pitch + left..];
+        to_planes(to, self.plane, self.pitch, image, input.width, input.channels);
     }
 
     /// Numbers in a plane of output gradients whose rows lie as those of the image do.
     fn line(&self, geometry: &Geometry) -> usize {
-        whole_lanes(geometry.output.height * self.pitch)
+        whole_lanes(geometry.output.height * self.pitch) + SIDE
     }
 
     /// Lays gradients out in planes; `lines` are zero between the rows.
     fn fill_lines(&self, geometry: &Geometry, lines: &mut [f32], output_gradient: &[f32]) {
         let (filters, line) = (geometry.output.channels, self.line(geometry));
-        for (y, row) in output_gradient.chunks_exact(geometry.output.width * filters).enumerate() {
-            for filter in 0..filters {
-                let to = lines[filter * line + y * self.pitch..].iter_mut();
-                for (to, from) in to.zip(row[filter..].iter().step_by(filters)) {
-                    *to = *from;
-                }
-            }
-        }
+        to_planes(lines, line, self.pitch, output_gradient, geometry.output.width, filters);
     }
 }
 
@@ -176,7 +166,9 @@ impl Direct {
         let layouts = match &self.lanes {
             Lanes::Filters(_) => Image::room(&self.geometry),
             Lanes::Positions(planes) => {
-                planes.len(&self.geometry) + self.geometry.output.channels * planes.line(&self.geometry)
+                let filters = self.geometry.output.channels;
+                planes.len(&self.geometry)
+                    + (filters * planes.line(&self.geometry)).max(correlate_room(filters, self.geometry.positions()))
             }
         };
         self.sums() + layouts + self.runs()
@@ -231,11 +223,11 @@ impl Algorithm for Direct {
                 let grid = Grid { height: output.height, width: output.width, pitch: planes.pitch };
                 let parts = (Units::new(pass.output, output.len()), Shares::new(pass.workspace, self.share()));
                 pass.team.deal(images, parts, |range, (outputs, share)| {
-                    let room = &mut share[..planes.len(&self.geometry)];
-                    room.fill(0.0);
+                    let (pixels, room) = share.split_at_mut(planes.len(&self.geometry));
+                    pixels.fill(0.0);
                     for (index, to) in range.zip(outputs.chunks_exact_mut(output.len())) {
-                        planes.fill(&self.geometry, room, image_of(index));
-                        correlate(to, weights, bias, &planes.views, room, grid);
+                        planes.fill(&self.geometry, pixels, image_of(index));
+                        correlate(to, weights, bias, &planes.views, pixels, grid, room);
                     }
                 });
             }
@@ -268,6 +260,7 @@ impl Algorithm for Direct {
                     }
                     Lanes::Positions(planes) => {
                         let (room, lines) = share.split_at_mut(planes.len(&self.geometry));
+                        let lines = &mut lines[..filters * planes.line(&self.geometry)];
                         planes.fill(&self.geometry, room, image);
                         planes.fill_lines(&self.geometry, lines, output_gradient);
                         dots(lines, planes.line(&self.geometry), &planes.views, room, sums);

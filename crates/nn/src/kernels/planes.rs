@@ -1,0 +1,176 @@
+//! Between channels last and a plane for each channel.
+//!
+//! Eight pixels and eight channels are a square that is transposed in registers. Where there are fewer channels than that,
+//! what is read or written beyond a pixel belongs to the next one, whose turn is later.
+
+use super::simd::vectorised;
+
+/// Pixels, and channels, of a square; planes need so many numbers of room after their end.
+pub const SIDE: usize = 8;
+
+vectorised! {
+    /// Lays a map out in planes whose lines begin `pitch` apart: `planes[channel * plane + y * pitch + x] = map[y][x][channel]`.
+    /// [`SIDE`] zeros follow each line, as far as the next does not overwrite them.
+    pub fn to_planes(planes: &mut [f32], plane: usize, pitch: usize, map: &[f32], width: usize, channels: usize) {
+        let height = map.len() / (width * channels);
+        assert!(width <= pitch && planes.len() >= (channels - 1) * plane + (height - 1) * pitch + width + SIDE);
+        for y in 0..height {
+            let line = &map[y * width * channels..];
+            if channels == 1 {
+                planes[y * pitch..][..width].copy_from_slice(&line[..width]);
+            } else {
+                for x in (0..width).step_by(SIDE) {
+                    for first in (0..channels).step_by(SIDE) {
+                        let (from, to) = (x * channels + first, first * plane + y * pitch + x);
+                        let rows = SIDE.min(channels - first);
+                        if from + (SIDE - 1) * channels + SIDE <= line.len() {
+                            // SAFETY: the condition here, and the assertion above.
+                            unsafe {
+                                let (from, to) = (line.as_ptr().add(from), planes.as_mut_ptr().add(to));
+                                transpose::<FUSED>(from, channels, SIDE, to, plane, rows);
+                            }
+                        } else {
+                            for pixel in 0..SIDE.min(width - x) {
+                                for row in 0..rows {
+                                    planes[to + row * plane + pixel] = line[from + pixel * channels + row];
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+            for channel in 0..channels {
+                planes[channel * plane + y * pitch + width..][..SIDE].fill(0.0);
+            }
+        }
+    }
+
+    /// The way back, for planes without gaps between lines, with room after their end.
+    pub fn from_planes(map: &mut [f32], channels: usize, planes: &[f32], plane: usize) {
+        let pixels = map.len() / channels;
+        assert!(planes.len() >= (channels - 1) * plane + pixels + SIDE);
+        for x in (0..pixels).step_by(SIDE) {
+            // The last channels first: what they write beyond a pixel is overwritten by the first channels of the next.
+            for first in (0..channels).step_by(SIDE).rev() {
+                let (from, to) = (first * plane + x, x * channels + first);
+                let rows = SIDE.min(channels - first);
+                if to + (SIDE - 1) * channels + SIDE <= map.len() {
+                    // SAFETY: the condition here, and the assertion above.
+                    unsafe {
+                        let (from, to) = (planes.as_ptr().add(from), map.as_mut_ptr().add(to));
+                        transpose::<FUSED>(from, plane, rows, to, channels, SIDE);
+                    }
+                } else {
+                    for pixel in 0..SIDE.min(pixels - x) {
+                        for row in 0..rows {
+                            map[to + pixel * channels + row] = planes[from + row * plane + pixel];
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `to[row][column] = from[column][row]` for the first `to_rows` rows, which like those of `from` have [`SIDE`] numbers each.
+/// Rows of `from` beyond the first `from_rows` are not read; what stands for them is arbitrary.
+///
+/// In functions with fused instructions, which on x86-64 are those for AVX2, it is written out: the compiler finds no good
+/// way by itself.
+///
+/// # Safety
+/// Rows that are read and written are there, strides apart.
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn transpose<const FUSED: bool>(
+    from: *const f32,
+    from_stride: usize,
+    from_rows: usize,
+    to: *mut f32,
+    to_stride: usize,
+    to_rows: usize,
+) {
+    #[cfg(target_arch = "x86_64")]
+    if FUSED {
+        // SAFETY: the machine has these instructions; the rest is the caller's promise.
+        return unsafe { transpose_avx2(from, from_stride, from_rows, to, to_stride, to_rows) };
+    }
+    for row in 0..to_rows {
+        for column in 0..SIDE {
+            // SAFETY: the caller's promise.
+            unsafe { *to.add(row * to_stride + column) = *from.add(column.min(from_rows - 1) * from_stride + row) };
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+#[inline]
+#[allow(unsafe_code)]
+unsafe fn transpose_avx2(
+    from: *const f32,
+    from_stride: usize,
+    from_rows: usize,
+    to: *mut f32,
+    to_stride: usize,
+    to_rows: usize,
+) {
+    use std::arch::x86_64::*;
+    // SAFETY: the caller's promise.
+    let row = |row: usize| unsafe { _mm256_loadu_ps(from.add(row.min(from_rows - 1) * from_stride)) };
+    // Within halves of rows: pairs of numbers, then fours; then the halves.
+    let pairs = |a, b| [_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)];
+    let fours = |a, b| [_mm256_shuffle_ps::<0x44>(a, b), _mm256_shuffle_ps::<0xee>(a, b)];
+    let half = |first: usize| {
+        let [a, b] = pairs(row(first), row(first + 1));
+        let [c, d] = pairs(row(first + 2), row(first + 3));
+        let [[e, f], [g, h]] = [fours(a, c), fours(b, d)];
+        [e, f, g, h]
+    };
+    let (upper, lower) = (half(0), half(SIDE / 2));
+    for row in 0..SIDE {
+        let (upper, lower) = (upper[row % 4], lower[row % 4]);
+        let values = if row < SIDE / 2 {
+            _mm256_permute2f128_ps::<0x20>(upper, lower)
+        } else {
+            _mm256_permute2f128_ps::<0x31>(upper, lower)
+        };
+        if row < to_rows {
+            // SAFETY: the caller's promise.
+            unsafe { _mm256_storeu_ps(to.add(row * to_stride), values) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_finds_its_plane_and_its_way_back() {
+        for (height, width, channels) in
+            [(3, 1, 3), (2, 7, 2), (1, 8, 1), (4, 8, 8), (3, 9, 3), (28, 28, 6), (2, 13, 17), (3, 16, 9)]
+        {
+            let map: Vec<f32> = (0..height * width * channels).map(|at| at as f32).collect();
+            for pitch in [width, width + 3] {
+                let plane = height * pitch + SIDE;
+                let mut planes = vec![0.0; channels * plane];
+                to_planes(&mut planes, plane, pitch, &map, width, channels);
+                for (at, &value) in map.iter().enumerate() {
+                    let (pixel, channel) = (at / channels, at % channels);
+                    assert_eq!(planes[channel * plane + pixel / width * pitch + pixel % width], value);
+                }
+                for (channel, plane) in planes.chunks_exact(plane).enumerate() {
+                    for (y, line) in plane.chunks_exact(pitch).enumerate().take(height) {
+                        assert!(line[width..].iter().all(|&after| after == 0.0), "{channel} {y}");
+                    }
+                }
+                if pitch == width {
+                    let mut back = vec![-1.0; map.len()];
+                    from_planes(&mut back, channels, &planes, plane);
+                    assert_eq!(back, map);
+                }
+            }
+        }
+    }
+}
