@@ -12,8 +12,10 @@ pub fn tanh<const FUSED: bool>(x: f32) -> f32 {
     let numerator =
         [-2.760_768_5e-16, 2.000_188e-13, -8.604_672e-11, 5.122_297e-8, 1.485_722_4e-5, 6.372_619e-4, 4.893_524_6e-3];
     let denominator = [1.198_258_4e-6, 1.185_347_1e-4, 2.268_434_6e-3, 4.893_525e-3];
-    let horner = |sum: f32, coefficient: &f32| multiply_add::<FUSED>(sum, x2, *coefficient);
-    x * numerator.iter().fold(0.0, horner) / denominator.iter().fold(0.0, horner)
+    let horner = |coefficients: &[f32]| {
+        coefficients[1..].iter().fold(coefficients[0], |sum, &next| multiply_add::<FUSED>(sum, x2, next))
+    };
+    x * horner(&numerator) / horner(&denominator)
 }
 
 #[cfg(test)]

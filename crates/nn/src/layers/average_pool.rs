@@ -2,7 +2,7 @@
 
 use super::{Backward, Forward, Layer, Rereads, Shape};
 use crate::kernels::simd::vectorised;
-use crate::team::{Shares, Units};
+use crate::team::Units;
 
 /// Each output is the mean of a rectangle of inputs; rows and columns that fill none are left out.
 #[derive(Debug)]
@@ -46,16 +46,11 @@ impl Layer for AveragePool {
         Rereads { input: false, output: false }
     }
 
-    fn workspace(&self, _: usize, threads: usize) -> usize {
-        threads * self.line()
-    }
-
     fn forward(&mut self, pass: Forward<'_>) {
         let (from, to) = (self.input.len(), self.output.len());
-        let parts = (Units::new(pass.output, to), Shares::new(pass.workspace, self.line()));
-        pass.team.deal(pass.input.len() / from, parts, |range, (output, line)| {
+        pass.team.deal(pass.input.len() / from, Units::new(pass.output, to), |range, output| {
             for (image, output) in range.zip(output.chunks_exact_mut(to)) {
-                average(self, &pass.input[image * from..][..from], output, line);
+                average(self, &pass.input[image * from..][..from], output);
             }
         });
     }
@@ -63,60 +58,112 @@ impl Layer for AveragePool {
     fn backward(&mut self, pass: Backward<'_>) {
         let Some(input_gradient) = pass.input_gradient else { return };
         let (from, to) = (self.input.len(), self.output.len());
-        let parts = (Units::new(input_gradient, from), Shares::new(pass.workspace, self.line()));
-        pass.team.deal(pass.output_gradient.len() / to, parts, |range, (gradient, line)| {
+        pass.team.deal(pass.output_gradient.len() / to, Units::new(input_gradient, from), |range, gradient| {
             for (image, gradient) in range.zip(gradient.chunks_exact_mut(from)) {
-                spread(self, &pass.output_gradient[image * to..][..to], gradient, line);
+                spread(self, &pass.output_gradient[image * to..][..to], gradient);
             }
         });
     }
 }
 
-// Lines of an image are long, pixels of few channels short: down goes line by line, across only once a line.
+/// Channels that are handled at once. Where there are fewer, what is written beyond a pixel belongs to the next one, whose
+/// turn is later.
+const LANES: usize = 8;
+
+// The loops are written for any size, and compiled once more for the one that nearly everybody uses.
 vectorised! {
-    fn average(pool: &AveragePool, input: &[f32], output: &mut [f32], line: &mut [f32]) {
-        let ([tall, wide], channels) = (pool.size, pool.input.channels);
-        let share = 1.0 / (tall * wide) as f32;
-        let lines = input.chunks_exact(tall * pool.line()).zip(output.chunks_exact_mut(pool.output.width * channels));
-        for (input, output) in lines {
-            let (first, others) = input.split_at(pool.line());
-            line.copy_from_slice(first);
-            for other in others.chunks_exact(pool.line()) {
-                for (sum, value) in line.iter_mut().zip(other) {
-                    *sum += value;
-                }
-            }
-            for (output, pixels) in output.chunks_exact_mut(channels).zip(line.chunks_exact(wide * channels)) {
-                for (channel, output) in output.iter_mut().enumerate() {
-                    let mut sum = 0.0;
-                    for pixel in 0..wide {
-                        sum += pixels[pixel * channels + channel];
-                    }
-                    *output = share * sum;
-                }
-            }
+    fn average(pool: &AveragePool, input: &[f32], output: &mut [f32]) {
+        match pool.size {
+            [2, 2] => average_sized(pool, [2, 2], input, output),
+            size => average_sized(pool, size, input, output),
         }
     }
 
-    fn spread(pool: &AveragePool, output_gradient: &[f32], input_gradient: &mut [f32], line: &mut [f32]) {
-        let ([tall, wide], channels) = (pool.size, pool.input.channels);
-        let share = 1.0 / (tall * wide) as f32;
-        line.fill(0.0);
-        let mut lines = input_gradient.chunks_exact_mut(pool.line());
-        for gradient in output_gradient.chunks_exact(pool.output.width * channels) {
-            for (pixels, gradient) in line.chunks_exact_mut(wide * channels).zip(gradient.chunks_exact(channels)) {
-                for pixel in pixels.chunks_exact_mut(channels) {
-                    for (to, gradient) in pixel.iter_mut().zip(gradient) {
-                        *to = share * gradient;
+    fn spread(pool: &AveragePool, output_gradient: &[f32], input_gradient: &mut [f32]) {
+        match pool.size {
+            [2, 2] => spread_sized(pool, [2, 2], output_gradient, input_gradient),
+            size => spread_sized(pool, size, output_gradient, input_gradient),
+        }
+    }
+}
+
+#[inline(always)]
+fn average_sized(pool: &AveragePool, [tall, wide]: [usize; 2], input: &[f32], output: &mut [f32]) {
+    let (channels, line) = (pool.input.channels, pool.line());
+    let share = 1.0 / (tall * wide) as f32;
+    for y in 0..pool.output.height {
+        for x in 0..pool.output.width {
+            for first in (0..channels).step_by(LANES) {
+                let from = y * tall * line + x * wide * channels + first;
+                let to = (y * pool.output.width + x) * channels + first;
+                let end = from + (tall - 1) * line + (wide - 1) * channels + LANES;
+                if end <= input.len() && to + LANES <= output.len() {
+                    let sums: [f32; LANES] = sums(&input[from..end], [tall, wide], line, channels);
+                    output[to..][..LANES].copy_from_slice(&sums.map(|sum| share * sum));
+                } else {
+                    let lanes = LANES.min(channels - first);
+                    average_one_by_one(pool, &input[from..], share, &mut output[to..][..lanes]);
+                }
+            }
+        }
+    }
+}
+
+/// At the end of an image, where fewer than [`LANES`] numbers are left. Not inlined: the loops around it shall be short.
+#[cold]
+#[inline(never)]
+fn average_one_by_one(pool: &AveragePool, rectangles: &[f32], share: f32, output: &mut [f32]) {
+    for (channel, output) in output.iter_mut().enumerate() {
+        let [sum] = sums(&rectangles[channel..], pool.size, pool.line(), pool.input.channels);
+        *output = share * sum;
+    }
+}
+
+/// The sums of a rectangle for neighbouring channels.
+#[inline(always)]
+fn sums<const LANES: usize>(rectangle: &[f32], [tall, wide]: [usize; 2], line: usize, channels: usize) -> [f32; LANES] {
+    let mut sums = [0.0; LANES];
+    for y in 0..tall {
+        for x in 0..wide {
+            let values: &[f32; LANES] = rectangle[y * line + x * channels..].first_chunk().expect("a rectangle");
+            for lane in 0..LANES {
+                sums[lane] += values[lane];
+            }
+        }
+    }
+    sums
+}
+
+#[inline(always)]
+fn spread_sized(pool: &AveragePool, [tall, wide]: [usize; 2], output_gradient: &[f32], input_gradient: &mut [f32]) {
+    let (channels, line) = (pool.input.channels, pool.line());
+    let share = 1.0 / (tall * wide) as f32;
+    for y in 0..pool.output.height {
+        let to = &mut input_gradient[y * tall * line..];
+        for x in 0..pool.output.width {
+            for pixel in 0..wide {
+                for first in (0..channels).step_by(LANES) {
+                    let from = &output_gradient[(y * pool.output.width + x) * channels + first..];
+                    let to = &mut to[(x * wide + pixel) * channels + first..];
+                    if from.len() >= LANES && to.len() >= LANES {
+                        for lane in 0..LANES {
+                            to[lane] = share * from[lane];
+                        }
+                    } else {
+                        for channel in 0..LANES.min(channels - first) {
+                            to[channel] = share * from[channel];
+                        }
                     }
                 }
             }
-            for to in lines.by_ref().take(tall) {
-                to.copy_from_slice(line);
-            }
         }
-        lines.for_each(|left_out| left_out.fill(0.0));
+        to[pool.output.width * wide * channels..line].fill(0.0);
+        // All lines of a square are equal.
+        for other in 1..tall {
+            to.copy_within(..line, other * line);
+        }
     }
+    input_gradient[pool.output.height * tall * line..].fill(0.0);
 }
 
 #[cfg(test)]
@@ -126,8 +173,8 @@ mod tests {
 
     #[test]
     fn gradients_agree_with_differences() {
-        for (height, width, size) in [(4, 6, 2), (5, 3, 2), (3, 3, 3)] {
-            let shape = Shape::new(height, width, 3);
+        for (height, width, channels, size) in [(4, 6, 3, 2), (5, 3, 9, 2), (3, 3, 8, 3), (7, 9, 6, 2)] {
+            let shape = Shape::new(height, width, channels);
             check::gradients(&mut AveragePool::new(shape, size), shape, 2, 0.5, 1e-5);
             check::gradients(&mut AveragePool::global(shape), shape, 2, 0.5, 1e-5);
         }
@@ -136,7 +183,7 @@ mod tests {
     #[test]
     fn a_square_becomes_its_mean() {
         let mut output = [0.0];
-        average(&AveragePool::global(Shape::new(2, 2, 1)), &[1.0, 2.0, 3.0, 6.0], &mut output, &mut [0.0; 2]);
+        average(&AveragePool::global(Shape::new(2, 2, 1)), &[1.0, 2.0, 3.0, 6.0], &mut output);
         assert_eq!(output, [3.0]);
     }
 }

@@ -65,45 +65,142 @@ impl Layer for MaxPool {
     }
 }
 
+/// Channels that are handled at once. Where there are fewer, what is written beyond a pixel belongs to the next one, whose
+/// turn is later.
+const LANES: usize = 8;
+
+// The loops are written for any size, and compiled once more for the one that nearly everybody uses.
 vectorised! {
     fn largest(pool: &MaxPool, input: &[f32], output: &mut [f32], places: &mut [u8]) {
-        let channels = pool.input.channels;
-        let outputs = output.chunks_exact_mut(channels).zip(places.chunks_exact_mut(channels));
-        for (at, (output, places)) in outputs.enumerate() {
-            let (y, x) = (at / pool.output.width * pool.stride, at % pool.output.width * pool.stride);
-            let window = |place: usize| {
-                &input[((y + place / pool.size) * pool.input.width + x + place % pool.size) * channels..][..channels]
-            };
-            output.copy_from_slice(window(0));
-            places.fill(0);
-            for place in 1..pool.size * pool.size {
-                for ((output, from), &value) in output.iter_mut().zip(places.iter_mut()).zip(window(place)) {
-                    // What is not a number wins, so that it is seen.
-                    let wins = value > *output || value.is_nan();
-                    *output = if wins { value } else { *output };
-                    *from = if wins { place as u8 } else { *from };
-                }
-            }
+        match (pool.size, pool.stride) {
+            (2, 2) => largest_sized(pool, 2, 2, input, output, places),
+            (size, stride) => largest_sized(pool, size, stride, input, output, places),
         }
     }
 
     fn send_back(pool: &MaxPool, output_gradient: &[f32], places: &[u8], input_gradient: &mut [f32]) {
-        let channels = pool.input.channels;
+        let (size, output) = (pool.size, pool.output);
         // Windows that neither overlap nor leave gaps write every number once.
-        let tiled = pool.stride == pool.size
-            && (pool.output.height * pool.size, pool.output.width * pool.size) == (pool.input.height, pool.input.width);
-        if !tiled {
-            input_gradient.fill(0.0);
+        let tiled = pool.stride == size
+            && (output.height * size, output.width * size) == (pool.input.height, pool.input.width);
+        match (tiled, size) {
+            (true, 2) => send_back_tiled(pool, 2, output_gradient, places, input_gradient),
+            (true, _) => send_back_tiled(pool, size, output_gradient, places, input_gradient),
+            (false, _) => {
+                input_gradient.fill(0.0);
+                let channels = pool.input.channels;
+                for (at, (&gradient, &place)) in output_gradient.iter().zip(places).enumerate() {
+                    let (pixel, channel, place) = (at / channels, at % channels, usize::from(place));
+                    let y = pixel / output.width * pool.stride + place / size;
+                    let x = pixel % output.width * pool.stride + place % size;
+                    input_gradient[(y * pool.input.width + x) * channels + channel] += gradient;
+                }
+            }
         }
-        let outputs = output_gradient.chunks_exact(channels).zip(places.chunks_exact(channels));
-        for (at, (gradient, places)) in outputs.enumerate() {
-            let (y, x) = (at / pool.output.width * pool.stride, at % pool.output.width * pool.stride);
-            for place in 0..pool.size * pool.size {
-                let to = ((y + place / pool.size) * pool.input.width + x + place % pool.size) * channels;
-                let to = input_gradient[to..][..channels].iter_mut();
-                for ((to, &gradient), &from) in to.zip(gradient).zip(places) {
-                    let share = if usize::from(from) == place { gradient } else { 0.0 };
-                    *to = if tiled { share } else { *to + share };
+    }
+}
+
+#[inline(always)]
+fn largest_sized(pool: &MaxPool, size: usize, stride: usize, input: &[f32], output: &mut [f32], places: &mut [u8]) {
+    let channels = pool.input.channels;
+    let line = pool.input.width * channels;
+    for y in 0..pool.output.height {
+        for x in 0..pool.output.width {
+            for first in (0..channels).step_by(LANES) {
+                let from = y * stride * line + x * stride * channels + first;
+                let to = (y * pool.output.width + x) * channels + first;
+                let end = from + (size - 1) * (line + channels) + LANES;
+                if end <= input.len() && to + LANES <= output.len() {
+                    let (best, place) = largest_of::<LANES>(&input[from..end], size, line, channels);
+                    output[to..][..LANES].copy_from_slice(&best);
+                    places[to..][..LANES].copy_from_slice(&place.map(|place| place as u8));
+                } else {
+                    let lanes = LANES.min(channels - first);
+                    largest_one_by_one(pool, &input[from..], &mut output[to..][..lanes], &mut places[to..][..lanes]);
+                }
+            }
+        }
+    }
+}
+
+/// At the end of an image, where fewer than [`LANES`] numbers are left. Not inlined: the loops around it shall be short.
+#[cold]
+#[inline(never)]
+fn largest_one_by_one(pool: &MaxPool, windows: &[f32], output: &mut [f32], places: &mut [u8]) {
+    let channels = pool.input.channels;
+    for (channel, (output, to)) in output.iter_mut().zip(places).enumerate() {
+        let ([best], [place]) = largest_of(&windows[channel..], pool.size, pool.input.width * channels, channels);
+        (*output, *to) = (best, place as u8);
+    }
+}
+
+/// The largest numbers of a window for neighbouring channels, and where they were.
+#[inline(always)]
+fn largest_of<const LANES: usize>(
+    window: &[f32],
+    size: usize,
+    line: usize,
+    channels: usize,
+) -> ([f32; LANES], [i32; LANES]) {
+    let mut best: [f32; LANES] = *window.first_chunk().expect("a window");
+    let mut places = [0; LANES];
+    for dy in 0..size {
+        for dx in 0..size {
+            let values: &[f32; LANES] = window[dy * line + dx * channels..].first_chunk().expect("a window");
+            for lane in 0..LANES {
+                // What is not a number wins, so that it is seen.
+                let wins = values[lane] > best[lane] || values[lane].is_nan();
+                best[lane] = if wins { values[lane] } else { best[lane] };
+                places[lane] = if wins { (dy * size + dx) as i32 } else { places[lane] };
+            }
+        }
+    }
+    (best, places)
+}
+
+/// What a place of a window gets: the gradient if the number there was the largest, otherwise nothing.
+#[inline(always)]
+fn share_of(gradient: f32, largest: u8, place: u8) -> f32 {
+    // By bits, since the compiler makes a branch of a condition.
+    f32::from_bits(gradient.to_bits() & u32::from(largest == place).wrapping_neg())
+}
+
+#[inline(always)]
+fn shares_of(gradients: &[f32], largest: &[u8], place: u8) -> [f32; LANES] {
+    let (gradients, largest): (&[f32; LANES], &[u8; LANES]) =
+        (gradients.try_into().expect("lanes"), largest.try_into().expect("lanes"));
+    std::array::from_fn(|lane| share_of(gradients[lane], largest[lane], place))
+}
+
+/// At the end of an image, as in forward.
+#[cold]
+#[inline(never)]
+fn shares_one_by_one(to: &mut [f32], gradients: &[f32], largest: &[u8], place: u8) {
+    for ((to, &gradient), &largest) in to.iter_mut().zip(gradients).zip(largest) {
+        *to = share_of(gradient, largest, place);
+    }
+}
+
+#[inline(always)]
+fn send_back_tiled(pool: &MaxPool, size: usize, output_gradient: &[f32], places: &[u8], input_gradient: &mut [f32]) {
+    let (channels, width) = (pool.input.channels, pool.output.width);
+    // Line by line, pixel by pixel, channels last: no turn comes before that of what a pixel writes beyond itself.
+    for y in 0..pool.input.height {
+        for x in 0..width {
+            for dx in 0..size {
+                let place = y % size * size + dx;
+                for first in (0..channels).step_by(LANES) {
+                    let from = (y / size * width + x) * channels + first;
+                    let to = ((y * width + x) * size + dx) * channels + first;
+                    if from + LANES <= places.len() && to + LANES <= input_gradient.len() {
+                        let shares =
+                            shares_of(&output_gradient[from..][..LANES], &places[from..][..LANES], place as u8);
+                        input_gradient[to..][..LANES].copy_from_slice(&shares);
+                    } else {
+                        let lanes = LANES.min(channels - first);
+                        let (gradient, places) = (&output_gradient[from..][..lanes], &places[from..][..lanes]);
+                        shares_one_by_one(&mut input_gradient[to..][..lanes], gradient, places, place as u8);
+                    }
                 }
             }
         }
@@ -117,8 +214,17 @@ mod tests {
 
     #[test]
     fn gradients_agree_with_differences() {
-        for (height, width, size, stride) in [(4, 6, 2, 2), (5, 3, 2, 2), (5, 5, 3, 2), (3, 4, 2, 1), (3, 3, 3, 3)] {
-            let shape = Shape::new(height, width, 3);
+        let cases = [
+            (4, 6, 3, 2, 2),
+            (6, 4, 9, 2, 2),
+            (4, 4, 16, 2, 2),
+            (5, 3, 3, 2, 2),
+            (5, 5, 6, 3, 2),
+            (3, 4, 3, 2, 1),
+            (3, 3, 3, 3, 3),
+        ];
+        for (height, width, channels, size, stride) in cases {
+            let shape = Shape::new(height, width, channels);
             check::gradients(&mut MaxPool::new(shape, size, stride, 2), shape, 2, 1e-4, 1e-2);
         }
     }
