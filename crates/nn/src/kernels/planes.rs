@@ -8,66 +8,107 @@ use super::simd::vectorised;
 /// Pixels, and channels, of a square; planes need so many numbers of room after their end.
 pub const SIDE: usize = 8;
 
+// The loops are written for any number of channels, and compiled once more for two common ones: colours, and the filters
+// of LeNet.
 vectorised! {
     /// Lays a map out in planes whose lines begin `pitch` apart: `planes[channel * plane + y * pitch + x] = map[y][x][channel]`.
     /// [`SIDE`] zeros follow each line, as far as the next does not overwrite them.
     pub fn to_planes(planes: &mut [f32], plane: usize, pitch: usize, map: &[f32], width: usize, channels: usize) {
-        let height = map.len() / (width * channels);
-        assert!(width <= pitch && planes.len() >= (channels - 1) * plane + (height - 1) * pitch + width + SIDE);
-        for y in 0..height {
-            let line = &map[y * width * channels..];
-            if channels == 1 {
-                planes[y * pitch..][..width].copy_from_slice(&line[..width]);
-            } else {
-                for x in (0..width).step_by(SIDE) {
-                    for first in (0..channels).step_by(SIDE) {
-                        let (from, to) = (x * channels + first, first * plane + y * pitch + x);
-                        let rows = SIDE.min(channels - first);
-                        if from + (SIDE - 1) * channels + SIDE <= line.len() {
-                            // SAFETY: the condition here, and the assertion above.
-                            unsafe {
-                                let (from, to) = (line.as_ptr().add(from), planes.as_mut_ptr().add(to));
-                                transpose::<FUSED>(from, channels, SIDE, to, plane, rows);
-                            }
-                        } else {
-                            for pixel in 0..SIDE.min(width - x) {
-                                for row in 0..rows {
-                                    planes[to + row * plane + pixel] = line[from + pixel * channels + row];
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-            for channel in 0..channels {
-                planes[channel * plane + y * pitch + width..][..SIDE].fill(0.0);
-            }
+        // Without gaps between them, all lines are one.
+        let width = if pitch == width { map.len() / channels } else { width };
+        match channels {
+            3 => lines_to_planes::<FUSED>(planes, plane, pitch, map, width, 3),
+            6 => lines_to_planes::<FUSED>(planes, plane, pitch, map, width, 6),
+            _ => lines_to_planes::<FUSED>(planes, plane, pitch, map, width, channels),
         }
     }
 
     /// The way back, for planes without gaps between lines, with room after their end.
     pub fn from_planes(map: &mut [f32], channels: usize, planes: &[f32], plane: usize) {
-        let pixels = map.len() / channels;
-        assert!(planes.len() >= (channels - 1) * plane + pixels + SIDE);
-        for x in (0..pixels).step_by(SIDE) {
-            // The last channels first: what they write beyond a pixel is overwritten by the first channels of the next.
-            for first in (0..channels).step_by(SIDE).rev() {
-                let (from, to) = (first * plane + x, x * channels + first);
-                let rows = SIDE.min(channels - first);
-                if to + (SIDE - 1) * channels + SIDE <= map.len() {
-                    // SAFETY: the condition here, and the assertion above.
-                    unsafe {
-                        let (from, to) = (planes.as_ptr().add(from), map.as_mut_ptr().add(to));
-                        transpose::<FUSED>(from, plane, rows, to, channels, SIDE);
-                    }
-                } else {
-                    for pixel in 0..SIDE.min(pixels - x) {
-                        for row in 0..rows {
-                            map[to + pixel * channels + row] = planes[from + row * plane + pixel];
+        match channels {
+            3 => line_from_planes::<FUSED>(map, 3, planes, plane),
+            6 => line_from_planes::<FUSED>(map, 6, planes, plane),
+            _ => line_from_planes::<FUSED>(map, channels, planes, plane),
+        }
+    }
+}
+
+#[inline(always)]
+#[allow(unsafe_code)]
+fn lines_to_planes<const FUSED: bool>(
+    planes: &mut [f32],
+    plane: usize,
+    pitch: usize,
+    map: &[f32],
+    width: usize,
+    channels: usize,
+) {
+    let height = map.len() / (width * channels);
+    assert!(planes.len() >= (channels - 1) * plane + (height - 1) * pitch + width + SIDE);
+    for y in 0..height {
+        let line = &map[y * width * channels..];
+        if channels == 1 {
+            planes[y * pitch..][..width].copy_from_slice(&line[..width]);
+        } else {
+            for x in (0..width).step_by(SIDE) {
+                for first in (0..channels).step_by(SIDE) {
+                    let (from, to) = (x * channels + first, first * plane + y * pitch + x);
+                    let rows = SIDE.min(channels - first);
+                    if from + (SIDE - 1) * channels + SIDE <= line.len() {
+                        // SAFETY: the condition here, and the assertion above.
+                        unsafe {
+                            let (from, to) = (line.as_ptr().add(from), planes.as_mut_ptr().add(to));
+                            transpose::<FUSED>(from, channels, SIDE, to, plane, rows);
                         }
+                    } else {
+                        copy_transposed(&line[from..], channels, SIDE.min(width - x), &mut planes[to..], plane, rows);
                     }
                 }
             }
+        }
+        for channel in 0..channels {
+            planes[channel * plane + y * pitch + width..][..SIDE].fill(0.0);
+        }
+    }
+}
+
+#[inline(always)]
+#[allow(unsafe_code)]
+fn line_from_planes<const FUSED: bool>(map: &mut [f32], channels: usize, planes: &[f32], plane: usize) {
+    let pixels = map.len() / channels;
+    assert!(planes.len() >= (channels - 1) * plane + pixels + SIDE);
+    for x in (0..pixels).step_by(SIDE) {
+        // The last channels first: what they write beyond a pixel is overwritten by the first channels of the next.
+        for first in (0..channels).step_by(SIDE).rev() {
+            let (from, to) = (first * plane + x, x * channels + first);
+            let rows = SIDE.min(channels - first);
+            if to + (SIDE - 1) * channels + SIDE <= map.len() {
+                // SAFETY: the condition here, and the assertion above.
+                unsafe {
+                    let (from, to) = (planes.as_ptr().add(from), map.as_mut_ptr().add(to));
+                    transpose::<FUSED>(from, plane, rows, to, channels, SIDE);
+                }
+            } else {
+                copy_transposed(&planes[from..], plane, rows, &mut map[to..], channels, SIDE.min(pixels - x));
+            }
+        }
+    }
+}
+
+/// Where a whole square would go beyond the end. Not inlined: the loops around it shall be short.
+#[cold]
+#[inline(never)]
+fn copy_transposed(
+    from: &[f32],
+    from_stride: usize,
+    from_rows: usize,
+    to: &mut [f32],
+    to_stride: usize,
+    to_rows: usize,
+) {
+    for row in 0..to_rows {
+        for column in 0..from_rows {
+            to[row * to_stride + column] = from[column * from_stride + row];
         }
     }
 }
