@@ -17,29 +17,36 @@ const ALONG: usize = 5;
 
 type Tile<const ROWS: usize> = [[f32; LANES]; ROWS];
 
+/// Where the windows of an image lie.
+#[derive(Debug)]
+pub struct Layout {
+    starts: Vec<usize>,
+    offsets: Vec<usize>,
+    run: usize,
+    /// Numbers that an image has at least.
+    end: usize,
+}
+
+impl Layout {
+    /// Windows of `lines` runs of `run` numbers, a line of the image apart, that begin at `starts`.
+    pub fn new(starts: Vec<usize>, lines: usize, run: usize, line: usize) -> Self {
+        let offsets: Vec<usize> = (0..lines).flat_map(|y| (0..run).map(move |x| y * line + x)).collect();
+        let end = starts.iter().max().map_or(0, |last| last + (lines - 1) * line + run);
+        Self { starts, offsets, run, end }
+    }
+
+    /// The windows of an image, which has its padding. // H,W,C
+    pub fn of<'a>(&'a self, pixels: &'a [f32]) -> Windows<'a> {
+        assert!(self.end <= pixels.len(), "windows beyond the image");
+        Windows { pixels, layout: self }
+    }
+}
+
 /// The windows of an image.
 #[derive(Debug, Clone, Copy)]
 pub struct Windows<'a> {
-    /// The image, with its padding. // H,W,C
-    pub pixels: &'a [f32],
-    /// Where each window begins.
-    pub starts: &'a [usize],
-    /// Where each number of a window lies, from its start on: runs, a line of the image apart.
-    pub offsets: &'a [usize],
-    /// Numbers of a run.
-    pub run: usize,
-}
-
-impl Windows<'_> {
-    fn check(&self) {
-        let last = |places: &[usize]| places.iter().max().copied().unwrap_or(0);
-        assert!(last(self.starts) + last(self.offsets) < self.pixels.len(), "windows beyond the image");
-        assert!(
-            self.offsets
-                .chunks(self.run)
-                .all(|run| run.len() == self.run && run[0] + self.run - 1 == run[self.run - 1])
-        );
-    }
+    pixels: &'a [f32],
+    layout: &'a Layout,
 }
 
 /// Numbers of a matrix with so many rows in [`pack`]'s layout.
@@ -73,11 +80,10 @@ pub fn unpack(packed: &[f32], rows: usize, filters: usize, sums: &mut [f32]) {
 /// For each window and each filter the sum of the products of their numbers, plus the filter's bias. There are a multiple
 /// of [`LANES`] filters, packed with a row for each number of a window. // position,filter
 pub fn filter(out: &mut [f32], filters: &[f32], bias: Option<&[f32]>, windows: Windows<'_>) {
-    windows.check();
-    let depth = windows.offsets.len();
-    let count = out.len() / windows.starts.len();
+    let depth = windows.layout.offsets.len();
+    let count = out.len() / windows.layout.starts.len();
     assert!(count.is_multiple_of(LANES) && filters.len() == packed_len(depth, count));
-    for (starts, out) in windows.starts.chunks(TALL).zip(out.chunks_mut(TALL * count)) {
+    for (starts, out) in windows.layout.starts.chunks(TALL).zip(out.chunks_mut(TALL * count)) {
         // What is missing in the last tile is the last window again, and not stored.
         let starts = std::array::from_fn(|row| starts[row.min(starts.len() - 1)]);
         for (panel, weights) in filters.chunks_exact(depth * LANES).enumerate() {
@@ -94,12 +100,12 @@ pub fn filter(out: &mut [f32], filters: &[f32], bias: Option<&[f32]>, windows: W
 /// Adds to the sums, packed as the filters of [`filter`], the products of each number of a window with the gradients of
 /// the filters there.
 pub fn add_filter_gradients(sums: &mut [f32], gradients: &[f32], windows: Windows<'_>) {
-    windows.check();
-    let depth = windows.offsets.len();
-    let count = gradients.len() / windows.starts.len();
+    let depth = windows.layout.offsets.len();
+    let count = gradients.len() / windows.layout.starts.len();
     assert!(count.is_multiple_of(LANES) && sums.len() == packed_len(depth, count));
     for (panel, sums) in sums.chunks_exact_mut(depth * LANES).enumerate() {
-        for (sums, offsets) in sums.as_chunks_mut::<LANES>().0.chunks_mut(TALL).zip(windows.offsets.chunks(TALL)) {
+        for (sums, offsets) in sums.as_chunks_mut::<LANES>().0.chunks_mut(TALL).zip(windows.layout.offsets.chunks(TALL))
+        {
             let offsets = std::array::from_fn(|row| offsets[row.min(offsets.len() - 1)]);
             let gradients = &gradients[panel * LANES..];
             if let Some(tile) = sums.first_chunk_mut() {
@@ -128,11 +134,7 @@ pub fn send_back(out: &mut [f32], weights: &[f32], lines: Range<usize>, gradient
         let weights = &weights[lines.start * filters * LANES..lines.end * filters * LANES];
         for (first, out) in (0..width).step_by(ALONG).zip(out.chunks_mut(ALONG * runs)) {
             let positions = std::array::from_fn(|row| met * width + (first + row).min(width - 1));
-            let mut tile = [[0.0; LANES]; ALONG];
-            back_tile(weights, gradients, positions, &mut tile);
-            for (out, sums) in out.chunks_exact_mut(runs).zip(&tile) {
-                out[panel * LANES..][..LANES].copy_from_slice(sums);
-            }
+            back_tile(weights, gradients, positions, &mut out[panel * LANES..], runs);
         }
     }
 }
@@ -160,8 +162,8 @@ vectorised! {
     ) {
         let mut tile = [*bias; TALL];
         let weights = weights.as_chunks::<LANES>().0;
-        for (weights, offsets) in weights.chunks_exact(windows.run).zip(windows.offsets.chunks_exact(windows.run)) {
-            // SAFETY: `check` has seen that all windows are within the image, and that runs are runs.
+        for (weights, offsets) in weights.chunks_exact(windows.layout.run).zip(windows.layout.offsets.chunks_exact(windows.layout.run)) {
+            // SAFETY: all windows are within the image, as `Layout::of` has seen.
             let starts = starts.map(|start| unsafe { windows.pixels.as_ptr().add(start + offsets[0]) });
             for (at, weights) in weights.iter().enumerate() {
                 for row in 0..TALL {
@@ -178,12 +180,12 @@ vectorised! {
 
     #[inline(never)]
     fn gradient_tile(gradients: &[f32], filters: usize, windows: Windows<'_>, offsets: [usize; TALL], sums: &mut Tile<TALL>) {
-        assert!((windows.starts.len() - 1) * filters + LANES <= gradients.len());
+        assert!((windows.layout.starts.len() - 1) * filters + LANES <= gradients.len());
         let mut tile = *sums;
-        // SAFETY: `check` has seen that all windows are within the image.
+        // SAFETY: all windows are within the image, as `Layout::of` has seen.
         let offsets = offsets.map(|offset| unsafe { windows.pixels.as_ptr().add(offset) });
         let mut position = 0;
-        for &start in windows.starts {
+        for &start in &windows.layout.starts {
             // SAFETY: the assertion above.
             let gradients: &[f32; LANES] = unsafe { &*gradients.as_ptr().add(position).cast() };
             for row in 0..TALL {
@@ -199,7 +201,7 @@ vectorised! {
     }
 
     #[inline(never)]
-    fn back_tile(weights: &[f32], gradients: Gradients<'_>, positions: [usize; ALONG], sums: &mut Tile<ALONG>) {
+    fn back_tile(weights: &[f32], gradients: Gradients<'_>, positions: [usize; ALONG], out: &mut [f32], runs: usize) {
         let Gradients { values, width, filters } = gradients;
         let weights = weights.as_chunks::<LANES>().0;
         let lines = weights.len() / filters;
@@ -218,34 +220,48 @@ vectorised! {
                 }
             }
         }
-        *sums = tile;
+        for (row, sums) in tile.iter().enumerate() {
+            if let Some(out) = out.get_mut(row * runs..row * runs + LANES) {
+                out.copy_from_slice(sums);
+            }
+        }
     }
 
-    /// Adds up what all positions of a line sent back: pixel X gets its part of the run of every position whose run it is
-    /// in, `padding` pixels from the first on. `runs` have [`SLACK`] numbers of room after their end, and `out` may go on
-    /// after the line: what comes then is overwritten where it is not the line's.
+    /// Adds up what all positions of a line sent back: a pixel gets its part of the run of every position whose window it
+    /// is in, the first of them `padding` pixels before the line. `runs` have [`SLACK`] numbers of room after their end. `out`
+    /// may go on after the line: what stands there is overwritten.
     pub fn add_runs(out: &mut [f32], pixels: usize, channels: usize, runs: &[f32], run: usize, padding: usize, wide: usize) {
         let width = (runs.len() - SLACK) / run;
+        assert!(wide * channels <= run && pixels + padding < width + wide);
         for pixel in 0..pixels {
             let position = pixel + padding;
             let taps = (position + 1).saturating_sub(width)..wide.min(position + 1);
             for channel in (0..channels).step_by(SLACK) {
                 let mut sums = [0.0; SLACK];
                 for tap in taps.clone() {
-                    let from = &runs[(position - tap) * run + tap * channels + channel..][..SLACK];
+                    // SAFETY: a position less than `width`, and a channel of a run, after which there is room.
+                    let from: &[f32; SLACK] =
+                        unsafe { &*runs.as_ptr().add((position - tap) * run + tap * channels + channel).cast() };
                     for lane in 0..SLACK {
                         sums[lane] += from[lane];
                     }
                 }
-                let out = &mut out[pixel * channels + channel..];
-                if let Some(out) = out.first_chunk_mut() {
-                    *out = sums;
+                let at = pixel * channels + channel;
+                if at + SLACK <= out.len() {
+                    out[at..at + SLACK].copy_from_slice(&sums);
                 } else {
-                    out.copy_from_slice(&sums[..out.len()]);
+                    copy_some(&mut out[at..], &sums);
                 }
             }
         }
     }
+}
+
+/// At the end of an image, where fewer than [`SLACK`] numbers are left. Not inlined: the loops around it shall be short.
+#[cold]
+#[inline(never)]
+fn copy_some(to: &mut [f32], from: &[f32; SLACK]) {
+    to.copy_from_slice(&from[..to.len()]);
 }
 
 /// Numbers that [`add_runs`] handles at once.

@@ -11,7 +11,9 @@ use crate::kernels::correlate::{
     Grid, Weights, add_up, correlate, correlate_room, dots, lanes_len, reach, whole_lanes,
 };
 use crate::kernels::planes::{SIDE, to_planes};
-use crate::kernels::windows::{self, Gradients, LANES, SLACK, Windows, add_filter_gradients, add_runs, packed_len};
+use crate::kernels::windows::{
+    self, Gradients, LANES, Layout, SLACK, add_filter_gradients, add_runs, filter, pack, packed_len, unpack,
+};
 use crate::team::{Shares, Units};
 
 /// With more channels than this, laying out windows costs less than it brings.
@@ -24,56 +26,39 @@ pub(super) struct Direct {
 
 /// What stands side by side in vectors in forward, and in the gradient of the weights.
 enum Lanes {
-    Filters(Image),
+    Filters(Layout),
     Positions(Planes),
 }
 
-/// An image with its padding, channels last, and the windows in it.
-struct Image {
-    starts: Vec<usize>,
-    offsets: Vec<usize>,
+/// Numbers of a line of an image with its padding.
+fn padded_line(geometry: &Geometry) -> usize {
+    (geometry.input.width + 2 * geometry.padding[1]) * geometry.input.channels
 }
 
-impl Image {
-    fn new(geometry: &Geometry) -> Self {
-        let Geometry { input, output, kernel, .. } = *geometry;
-        let line = Self::line(geometry);
-        let places = |height: usize, numbers: usize, step: usize| {
-            (0..height).flat_map(|y| (0..numbers).map(move |x| y * line + x * step)).collect()
-        };
-        Self {
-            starts: places(output.height, output.width, input.channels),
-            offsets: places(kernel[0], kernel[1] * input.channels, 1),
-        }
-    }
+/// Numbers of an image with its padding; none if there is no padding, and nothing to be copied.
+fn padded_len(geometry: &Geometry) -> usize {
+    let height = geometry.input.height + 2 * geometry.padding[0];
+    if geometry.padding == [0, 0] { 0 } else { height * padded_line(geometry) }
+}
 
-    /// Numbers of a padded line.
-    fn line(geometry: &Geometry) -> usize {
-        (geometry.input.width + 2 * geometry.padding[1]) * geometry.input.channels
+/// An image with its padding: copied to `room`, which is zero where the padding is, or itself where there is none.
+fn padded<'a>(geometry: &Geometry, image: &'a [f32], room: &'a mut [f32]) -> &'a [f32] {
+    let Geometry { input, padding: [top, left], .. } = *geometry;
+    if room.is_empty() {
+        return image;
     }
+    let from = image.chunks_exact(input.width * input.channels);
+    for (to, from) in room.chunks_exact_mut(padded_line(geometry)).skip(top).zip(from) {
+        to[left * input.channels..][..from.len()].copy_from_slice(from);
+    }
+    room
+}
 
-    /// Numbers of room for a padded image.
-    fn room(geometry: &Geometry) -> usize {
-        if geometry.padding == [0, 0] {
-            0
-        } else {
-            (geometry.input.height + 2 * geometry.padding[0]) * Self::line(geometry)
-        }
-    }
-
-    /// The windows of an image. Where there is padding it is copied to `room`, which is zero where the padding is.
-    fn windows<'a>(&'a self, geometry: &Geometry, image: &'a [f32], room: &'a mut [f32]) -> Windows<'a> {
-        let Geometry { input, kernel, padding: [top, left], .. } = *geometry;
-        let run = kernel[1] * input.channels;
-        if room.is_empty() {
-            return Windows { pixels: image, starts: &self.starts, offsets: &self.offsets, run };
-        }
-        let from = image.chunks_exact(input.width * input.channels);
-        for (to, from) in room.chunks_exact_mut(Self::line(geometry)).skip(top).zip(from) {
-            to[left * input.channels..][..from.len()].copy_from_slice(from);
-        }
-        Windows { pixels: room, starts: &self.starts, offsets: &self.offsets, run }
-    }
+fn windows(geometry: &Geometry) -> Layout {
+    let Geometry { input, output, kernel: [tall, wide], .. } = *geometry;
+    let line = padded_line(geometry);
+    let starts = (0..output.height).flat_map(|y| (0..output.width).map(move |x| y * line + x * input.channels));
+    Layout::new(starts.collect(), tall, wide * input.channels, line)
 }
 
 /// An image in planes, black around it.
@@ -130,7 +115,7 @@ impl Direct {
 
     pub fn new(geometry: Geometry) -> Self {
         let lanes = if geometry.output.channels.is_multiple_of(LANES) {
-            Lanes::Filters(Image::new(&geometry))
+            Lanes::Filters(windows(&geometry))
         } else {
             Lanes::Positions(Planes::new(&geometry))
         };
@@ -164,7 +149,7 @@ impl Direct {
     /// Numbers of a thread.
     fn share(&self) -> usize {
         let layouts = match &self.lanes {
-            Lanes::Filters(_) => Image::room(&self.geometry),
+            Lanes::Filters(_) => padded_len(&self.geometry),
             Lanes::Positions(planes) => {
                 let filters = self.geometry.output.channels;
                 planes.len(&self.geometry)
@@ -206,15 +191,16 @@ impl Algorithm for Direct {
         let images = pass.output.len() / output.len();
         let image_of = |image: usize| &pass.input[image * input.len()..][..input.len()];
         match &self.lanes {
-            Lanes::Filters(image) => {
+            Lanes::Filters(layout) => {
                 let (packed, shares) = pass.workspace.split_at_mut(packed_len(window, filters));
-                windows::pack(packed, window, filters, pass.parameters, |row, filter| filter * window + row);
+                pack(packed, window, filters, pass.parameters, |row, filter| filter * window + row);
                 let parts = (Units::new(pass.output, output.len()), Shares::new(shares, self.share()));
                 pass.team.deal(images, parts, |range, (outputs, share)| {
-                    let room = &mut share[..Image::room(&self.geometry)];
+                    let room = &mut share[..padded_len(&self.geometry)];
                     room.fill(0.0);
                     for (index, to) in range.zip(outputs.chunks_exact_mut(output.len())) {
-                        windows::filter(to, packed, bias, image.windows(&self.geometry, image_of(index), room));
+                        let image = padded(&self.geometry, image_of(index), room);
+                        filter(to, packed, bias, layout.of(image));
                     }
                 });
             }
@@ -242,7 +228,7 @@ impl Algorithm for Direct {
         let (turned, shares) = pass.workspace.split_at_mut(self.turned());
         if pass.input_gradient.is_some() {
             let at = |row: usize, column: usize| (row % filters * tall + row / filters) * run + column;
-            windows::pack(turned, tall * filters, run, pass.parameters, at);
+            pack(turned, tall * filters, run, pass.parameters, at);
         }
         let input_gradient = pass.input_gradient.map(|gradient| Units::new(gradient, input.len()));
         pass.team.deal(images, (input_gradient, Shares::new(shares, share)), |range, (mut input_gradient, share)| {
@@ -255,8 +241,8 @@ impl Algorithm for Direct {
                 // weight' = the sum over all positions of output' times what the weight met there.
                 match &self.lanes {
                     Lanes::Filters(layout) => {
-                        let windows = layout.windows(&self.geometry, image, share);
-                        add_filter_gradients(sums, output_gradient, windows);
+                        let image = padded(&self.geometry, image, share);
+                        add_filter_gradients(sums, output_gradient, layout.of(image));
                     }
                     Lanes::Positions(planes) => {
                         let (room, lines) = share.split_at_mut(planes.len(&self.geometry));
@@ -280,7 +266,7 @@ impl Algorithm for Direct {
             if images * thread / threads < images * (thread + 1) / threads {
                 let sums = &shares[thread * share..][..sums];
                 match &self.lanes {
-                    Lanes::Filters(_) => windows::unpack(sums, window, filters, pass.gradients),
+                    Lanes::Filters(_) => unpack(sums, window, filters, pass.gradients),
                     Lanes::Positions(_) => add_up(sums, filters, window, pass.gradients),
                 }
             }
