@@ -266,3 +266,92 @@ fn copy_some(to: &mut [f32], from: &[f32; SLACK]) {
 
 /// Numbers that [`add_runs`] handles at once.
 pub const SLACK: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Small integers: every order of adding them is exact.
+    fn integers(length: usize) -> Vec<f32> {
+        (0..length).map(|at| (at * 7 % 11) as f32 - 5.0).collect()
+    }
+
+    #[test]
+    fn products_with_windows_agree_with_their_definitions() {
+        // Positions and filters, lines and numbers of a window's runs; a line of the image has 40 numbers.
+        for (positions, filters, lines, run) in [(1, 16, 1, 1), (6, 16, 2, 3), (7, 32, 3, 5), (20, 48, 5, 30)] {
+            let starts: Vec<usize> = (0..positions).map(|at| at % 5 * 2 + at / 5 * 40).collect();
+            let (layout, pixels) = (Layout::new(starts.clone(), lines, run, 40), integers(400));
+            let window = lines * run;
+            let pixel = |position: usize, at: usize| pixels[starts[position] + at / run * 40 + at % run];
+            let (weights, bias) = (integers(filters * window), integers(filters));
+
+            let mut packed = vec![f32::NAN; packed_len(window, filters)];
+            pack(&mut packed, window, filters, &weights, |row, filter| filter * window + row);
+            let mut out = vec![f32::NAN; positions * filters];
+            for bias in [None, Some(&bias[..])] {
+                self::filter(&mut out, &packed, bias, layout.of(&pixels));
+                for (at, &sum) in out.iter().enumerate() {
+                    let (position, filter) = (at / filters, at % filters);
+                    let products = (0..window).map(|k| weights[filter * window + k] * pixel(position, k));
+                    assert_eq!(sum, products.sum::<f32>() + bias.map_or(0.0, |bias| bias[filter]));
+                }
+            }
+
+            let gradients = integers(positions * filters);
+            let (mut sums, mut unpacked) = (vec![1.0; packed.len()], vec![2.0; weights.len()]);
+            add_filter_gradients(&mut sums, &gradients, layout.of(&pixels));
+            unpack(&sums, window, filters, &mut unpacked);
+            for (at, &sum) in unpacked.iter().enumerate() {
+                let (filter, k) = (at / window, at % window);
+                let products =
+                    (0..positions).map(|position| gradients[position * filters + filter] * pixel(position, k));
+                assert_eq!(sum, 3.0 + products.sum::<f32>());
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_sent_back_agrees_with_its_definition() {
+        // Positions of a line, filters, lines and pixels of a window, channels.
+        for (width, filters, tall, wide, channels) in
+            [(1, 3, 1, 1, 1), (5, 2, 3, 2, 6), (10, 16, 5, 5, 6), (7, 4, 2, 3, 9)]
+        {
+            let (height, run) = (tall + 1, wide * channels);
+            let values = integers(height * width * filters);
+            let weights = integers(tall * filters * run); // line,filter,run
+            let mut packed = vec![f32::NAN; packed_len(tall * filters, run)];
+            pack(&mut packed, tall * filters, run, &weights, |row, column| row * run + column);
+            let mut runs = vec![f32::NAN; packed_len(width, run) + SLACK];
+            let (all, met) = (runs.len() - SLACK, height - 1);
+            let gradients = Gradients { values: &values, width, filters };
+            // Without the first line of weights, where there is another.
+            let lines = tall.min(2) - 1..tall;
+            send_back(&mut runs[..all], &packed, lines.clone(), gradients, met);
+            let sent = |position: usize, at: usize| -> f32 {
+                let terms = lines.clone().flat_map(|line| (0..filters).map(move |filter| (line, filter)));
+                let gradient = |line: usize, filter: usize| {
+                    values[((met + lines.start - line) * width + position) * filters + filter]
+                };
+                terms.map(|(line, filter)| gradient(line, filter) * weights[(line * filters + filter) * run + at]).sum()
+            };
+            for position in 0..width {
+                for at in 0..run {
+                    assert_eq!(runs[position * (all / width) + at], sent(position, at));
+                }
+            }
+
+            for padding in 0..wide {
+                let pixels = width + wide - 1 - padding;
+                let mut line = vec![f32::NAN; pixels * channels];
+                add_runs(&mut line, pixels, channels, &runs, all / width, padding, wide);
+                for (at, &sum) in line.iter().enumerate() {
+                    let (x, channel) = (at / channels + padding, at % channels);
+                    let positions = (0..width).filter(|&position| (position..position + wide).contains(&x));
+                    let expected = positions.map(|position| sent(position, (x - position) * channels + channel));
+                    assert_eq!(sum, expected.sum::<f32>());
+                }
+            }
+        }
+    }
+}
