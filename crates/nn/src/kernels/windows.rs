@@ -88,11 +88,7 @@ pub fn filter(out: &mut [f32], filters: &[f32], bias: Option<&[f32]>, windows: W
         let starts = std::array::from_fn(|row| starts[row.min(starts.len() - 1)]);
         for (panel, weights) in filters.chunks_exact(depth * LANES).enumerate() {
             let bias = bias.map_or(&[0.0; LANES], |bias| bias[panel * LANES..].first_chunk().expect("a bias a filter"));
-            let mut tile = [[0.0; LANES]; TALL];
-            filter_tile(bias, weights, windows, starts, &mut tile);
-            for (out, sums) in out.chunks_exact_mut(count).zip(&tile) {
-                out[panel * LANES..][..LANES].copy_from_slice(sums);
-            }
+            filter_tile(bias, weights, windows, starts, &mut out[panel * LANES..], count);
         }
     }
 }
@@ -139,6 +135,16 @@ pub fn send_back(out: &mut [f32], weights: &[f32], lines: Range<usize>, gradient
     }
 }
 
+/// Stores the rows of a tile `stride` apart, as many as there is room for.
+#[inline(always)]
+fn store_rows<const ROWS: usize>(out: &mut [f32], stride: usize, tile: &Tile<ROWS>) {
+    for (row, sums) in tile.iter().enumerate() {
+        if let Some(out) = out.get_mut(row * stride..row * stride + LANES) {
+            out.copy_from_slice(sums);
+        }
+    }
+}
+
 /// The gradient with respect to an output map.
 #[derive(Debug, Clone, Copy)]
 pub struct Gradients<'a> {
@@ -158,7 +164,8 @@ vectorised! {
         weights: &[f32],
         windows: Windows<'_>,
         starts: [usize; TALL],
-        sums: &mut Tile<TALL>,
+        out: &mut [f32],
+        filters: usize,
     ) {
         let mut tile = [*bias; TALL];
         let weights = weights.as_chunks::<LANES>().0;
@@ -175,7 +182,7 @@ vectorised! {
                 }
             }
         }
-        *sums = tile;
+        store_rows(out, filters, &tile);
     }
 
     #[inline(never)]
@@ -220,11 +227,7 @@ vectorised! {
                 }
             }
         }
-        for (row, sums) in tile.iter().enumerate() {
-            if let Some(out) = out.get_mut(row * runs..row * runs + LANES) {
-                out.copy_from_slice(sums);
-            }
-        }
+        store_rows(out, runs, &tile);
     }
 
     /// Adds up what all positions of a line sent back: a pixel gets its part of the run of every position whose window it

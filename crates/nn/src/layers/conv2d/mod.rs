@@ -9,6 +9,7 @@ mod winograd;
 
 use super::{Backward, Forward, Layer, Rereads, Shape, Start, Tensor};
 use crate::kernels::rows::sum_rows;
+use crate::team::{Shares, Team};
 
 /// The sizes of a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,7 +118,7 @@ impl Layer for Conv2d {
     }
 
     fn workspace(&self, batch: usize, threads: usize) -> usize {
-        self.algorithm.workspace(batch, threads)
+        self.algorithm.workspace(batch, threads).max(threads * self.filters())
     }
 
     fn rereads(&self) -> Rereads {
@@ -133,7 +134,7 @@ impl Layer for Conv2d {
         let filters = self.filters() * self.geometry.window();
         let (weight_gradient, bias_gradient) = pass.gradients.split_at_mut(filters);
         if self.bias {
-            sum_rows(pass.output_gradient, bias_gradient);
+            sum_positions(pass.team, pass.output_gradient, bias_gradient, pass.workspace);
         }
         if pass.output_gradient.is_empty() {
             return weight_gradient.fill(0.0);
@@ -141,6 +142,17 @@ impl Layer for Conv2d {
         let parameters = &pass.parameters[..filters];
         self.algorithm.backward(Backward { parameters, gradients: weight_gradient, ..pass });
     }
+}
+
+/// Adds up the gradients of all positions; each thread those of some, in its part of the workspace.
+fn sum_positions(team: &mut Team, gradients: &[f32], sums: &mut [f32], workspace: &mut [f32]) {
+    let (filters, threads) = (sums.len(), team.threads());
+    let parts = &mut workspace[..threads * filters];
+    parts.fill(0.0);
+    team.deal(gradients.len() / filters, Shares::new(parts, filters), |range, sums| {
+        sum_rows(&gradients[range.start * filters..range.end * filters], sums);
+    });
+    sum_rows(parts, sums);
 }
 
 #[cfg(test)]
