@@ -184,22 +184,28 @@ fn shares_one_by_one(to: &mut [f32], gradients: &[f32], largest: &[u8], place: u
 #[inline(always)]
 fn send_back_tiled(pool: &MaxPool, size: usize, output_gradient: &[f32], places: &[u8], input_gradient: &mut [f32]) {
     let (channels, width) = (pool.input.channels, pool.output.width);
-    // Line by line, pixel by pixel, channels last: no turn comes before that of what a pixel writes beyond itself.
+    // Where they do not fill the lanes, the last channels come first: what they write beyond a pixel is overwritten by the
+    // first channels of the next.
+    let (chunks, whole) = (channels.div_ceil(LANES), channels.is_multiple_of(LANES));
     for y in 0..pool.input.height {
         for x in 0..width {
-            for dx in 0..size {
-                let place = y % size * size + dx;
-                for first in (0..channels).step_by(LANES) {
-                    let from = (y / size * width + x) * channels + first;
-                    let to = ((y * width + x) * size + dx) * channels + first;
-                    if from + LANES <= places.len() && to + LANES <= input_gradient.len() {
-                        let shares =
-                            shares_of(&output_gradient[from..][..LANES], &places[from..][..LANES], place as u8);
-                        input_gradient[to..][..LANES].copy_from_slice(&shares);
-                    } else {
-                        let lanes = LANES.min(channels - first);
-                        let (gradient, places) = (&output_gradient[from..][..lanes], &places[from..][..lanes]);
-                        shares_one_by_one(&mut input_gradient[to..][..lanes], gradient, places, place as u8);
+            for chunk in 0..chunks {
+                let first = if whole { chunk } else { chunks - 1 - chunk } * LANES;
+                let from = (y / size * width + x) * channels + first;
+                let to = (y * width + x) * size * channels + first;
+                let place = |dx: usize| (y % size * size + dx) as u8;
+                if from + LANES <= places.len() && to + (size - 1) * channels + LANES <= input_gradient.len() {
+                    let (gradients, places) = (&output_gradient[from..][..LANES], &places[from..][..LANES]);
+                    for dx in 0..size {
+                        let shares = shares_of(gradients, places, place(dx));
+                        input_gradient[to + dx * channels..][..LANES].copy_from_slice(&shares);
+                    }
+                } else {
+                    let lanes = LANES.min(channels - first);
+                    let (gradients, places) = (&output_gradient[from..][..lanes], &places[from..][..lanes]);
+                    for dx in 0..size {
+                        let to = &mut input_gradient[to + dx * channels..][..lanes];
+                        shares_one_by_one(to, gradients, places, place(dx));
                     }
                 }
             }
