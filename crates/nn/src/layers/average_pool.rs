@@ -70,26 +70,28 @@ impl Layer for AveragePool {
 /// turn is later.
 const LANES: usize = 8;
 
-// The loops are written for any size, and compiled once more for the one that nearly everybody uses.
+// The loops are written for any size, and compiled once more for the one that nearly everybody uses, and for LeNet's first.
 vectorised! {
     fn average(pool: &AveragePool, input: &[f32], output: &mut [f32]) {
-        match pool.size {
-            [2, 2] => average_sized(pool, [2, 2], input, output),
-            size => average_sized(pool, size, input, output),
+        match (pool.size, pool.input.channels) {
+            ([2, 2], 6) => average_sized(pool, [2, 2], 6, input, output),
+            ([2, 2], channels) => average_sized(pool, [2, 2], channels, input, output),
+            (size, channels) => average_sized(pool, size, channels, input, output),
         }
     }
 
     fn spread(pool: &AveragePool, output_gradient: &[f32], input_gradient: &mut [f32]) {
-        match pool.size {
-            [2, 2] => spread_sized(pool, [2, 2], output_gradient, input_gradient),
-            size => spread_sized(pool, size, output_gradient, input_gradient),
+        match (pool.size, pool.input.channels) {
+            ([2, 2], 6) => spread_sized(pool, [2, 2], 6, output_gradient, input_gradient),
+            ([2, 2], channels) => spread_sized(pool, [2, 2], channels, output_gradient, input_gradient),
+            (size, channels) => spread_sized(pool, size, channels, output_gradient, input_gradient),
         }
     }
 }
 
 #[inline(always)]
-fn average_sized(pool: &AveragePool, [tall, wide]: [usize; 2], input: &[f32], output: &mut [f32]) {
-    let (channels, line) = (pool.input.channels, pool.line());
+fn average_sized(pool: &AveragePool, [tall, wide]: [usize; 2], channels: usize, input: &[f32], output: &mut [f32]) {
+    let line = pool.input.width * channels;
     let share = 1.0 / (tall * wide) as f32;
     for y in 0..pool.output.height {
         for x in 0..pool.output.width {
@@ -135,8 +137,14 @@ fn sums<const LANES: usize>(rectangle: &[f32], [tall, wide]: [usize; 2], line: u
 }
 
 #[inline(always)]
-fn spread_sized(pool: &AveragePool, [tall, wide]: [usize; 2], output_gradient: &[f32], input_gradient: &mut [f32]) {
-    let (channels, line) = (pool.input.channels, pool.line());
+fn spread_sized(
+    pool: &AveragePool,
+    [tall, wide]: [usize; 2],
+    channels: usize,
+    output_gradient: &[f32],
+    input_gradient: &mut [f32],
+) {
+    let line = pool.input.width * channels;
     let share = 1.0 / (tall * wide) as f32;
     for y in 0..pool.output.height {
         let to = &mut input_gradient[y * tall * line..];
