@@ -10,7 +10,8 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::simd::{Level, PORTABLE_FUSED, multiply_add, prefetch};
-use crate::team::Parts;
+use super::transpose::transpose_into;
+use crate::team::{Parts, Team, Units};
 
 /// A view of a slice as a matrix.
 #[derive(Debug, Clone, Copy)]
@@ -91,6 +92,15 @@ impl<'a> MatrixMut<'a> {
         // SAFETY: within the slice by the assertions here and in `strided`, and this matrix's alone.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(row * self.row_stride + column), length) }
     }
+
+    /// Some columns of some rows.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    fn tile<const TALL: usize, const WIDE: usize>(&mut self, row: usize, column: usize) -> [&mut [f32; WIDE]; TALL] {
+        assert!(row + TALL <= self.rows && column + WIDE <= self.columns);
+        // SAFETY: as above; rows do not overlap.
+        std::array::from_fn(|at| unsafe { &mut *self.start.add((row + at) * self.row_stride + column).cast() })
+    }
 }
 
 /// Deals a matrix out by columns.
@@ -150,45 +160,39 @@ pub fn panels_len(rows: usize, columns: usize) -> usize {
     rows * columns.next_multiple_of(panel_width())
 }
 
-/// Lays a matrix out in panels; what is missing in the last one is zero.
-pub fn pack<'a>(panels: &'a mut [f32], matrix: Matrix<'_>) -> Panels<'a> {
-    pack_some(panels, matrix, 0..matrix.columns.div_ceil(panel_width()));
+/// Lays a matrix out in panels, on all threads; what is missing in the last one is zero.
+pub fn pack<'a>(team: &mut Team, panels: &'a mut [f32], matrix: Matrix<'_>) -> Panels<'a> {
+    let width = panel_width();
+    team.deal(matrix.columns.div_ceil(width), Units::new(panels, matrix.rows * width), |range, panels| match width {
+        8 => pack_some::<8>(panels, matrix, range),
+        16 => pack_some::<16>(panels, matrix, range),
+        _ => pack_some::<32>(panels, matrix, range),
+    });
     Panels::new(panels, matrix.rows, matrix.columns)
 }
 
-/// Lays out only these panels, at the beginning of `panels`; several threads can share the work.
-pub fn pack_some(panels: &mut [f32], matrix: Matrix<'_>, range: Range<usize>) {
-    let width = panel_width();
-    let first = range.start;
-    for index in range {
-        let panel = &mut panels[(index - first) * matrix.rows * width..][..matrix.rows * width];
-        let columns = width.min(matrix.columns - index * width);
-        let start = index * width * matrix.column_stride;
-        if matrix.column_stride == 1 {
-            for (row, to) in panel.chunks_exact_mut(width).enumerate() {
-                to[..columns].copy_from_slice(&matrix.data[start + row * matrix.row_stride..][..columns]);
-                to[columns..].fill(0.0);
-            }
+/// Lays out only these panels, at the beginning of `panels`.
+fn pack_some<const WIDE: usize>(panels: &mut [f32], matrix: Matrix<'_>, range: Range<usize>) {
+    let Matrix { data, rows, columns, row_stride, column_stride } = matrix;
+    let mut panels = panels.as_chunks_mut::<WIDE>().0;
+    for first in range.map(|index| index * WIDE) {
+        let (panel, rest) = panels.split_at_mut(rows);
+        panels = rest;
+        let width = WIDE.min(columns - first);
+        if column_stride != 1 {
+            let from = data.get(first * column_stride..).unwrap_or_default();
+            transpose_into(panel.as_flattened_mut(), WIDE, from, column_stride, width, rows);
         } else {
-            transpose_into(panel, width, &matrix.data[start..], matrix.column_stride, columns, matrix.rows);
-        }
-    }
-}
-
-/// `to[row][column] = from[column][row]` for matrices whose rows begin `to_stride` and `from_stride` apart, block by
-/// block, so that both sides stay in the cache.
-fn transpose_into(to: &mut [f32], to_stride: usize, from: &[f32], from_stride: usize, columns: usize, rows: usize) {
-    const BLOCK: usize = 16;
-    for start in (0..rows).step_by(BLOCK) {
-        let end = rows.min(start + BLOCK);
-        for column in 0..columns {
-            let line = &from[column * from_stride + start..column * from_stride + end];
-            for (row, &value) in (start..end).zip(line) {
-                to[row * to_stride + column] = value;
+            for (row, to) in panel.iter_mut().enumerate() {
+                let from = &data[first + row * row_stride..];
+                match from.first_chunk() {
+                    Some(from) => *to = *from,
+                    None => to[..width].copy_from_slice(&from[..width]),
+                }
             }
         }
-        for row in start..end {
-            to[row * to_stride + columns..(row + 1) * to_stride].fill(0.0);
+        if width < WIDE {
+            panel.iter_mut().for_each(|row| row[width..].fill(0.0));
         }
     }
 }
@@ -225,12 +229,23 @@ pub fn product(out: MatrixMut<'_>, mode: Mode, left: Matrix<'_>, right: Panels<'
     match Level::of_this_machine() {
         // SAFETY: the machine has these instructions.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => blocks(out, mode, left, right, |rows, panel, sums| unsafe { tile_avx512(rows, panel, sums) }),
+        Level::Avx512 => blocks(out, mode, left, right, |tile| unsafe { tile_avx512(tile) }),
         // SAFETY: the machine has these instructions.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => blocks(out, mode, left, right, |rows, panel, sums| unsafe { tile_avx2(rows, panel, sums) }),
-        _ => blocks(out, mode, left, right, tile::<4, 8, PORTABLE_FUSED>),
+        Level::Avx2 if tiles_cost(left.rows, 5) < tiles_cost(left.rows, 6) => {
+            blocks(out, mode, left, right, |tile| unsafe { lower_tile_avx2(tile) })
+        }
+        // SAFETY: the machine has these instructions.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => blocks(out, mode, left, right, |tile| unsafe { tile_avx2(tile) }),
+        _ => blocks::<4, 8>(out, mode, left, right, |tile| tile.compute::<PORTABLE_FUSED>()),
     }
+}
+
+/// What so many rows take in tiles of this height, of which the last may have rows to spare: each tile costs about one
+/// more row to begin and end.
+fn tiles_cost(rows: usize, tall: usize) -> usize {
+    rows.div_ceil(tall) * (tall + 1)
 }
 
 fn last_index(matrix: Matrix<'_>) -> usize {
@@ -242,37 +257,45 @@ fn blocks<const TALL: usize, const WIDE: usize>(
     mode: Mode,
     left: Matrix<'_>,
     right: Panels<'_>,
-    tile: impl Fn(Rows<'_, TALL>, &[f32], &mut [[f32; WIDE]; TALL]),
+    compute: impl Fn(Tile<'_, TALL, WIDE>),
 ) {
     if left.columns == 0 && mode == Mode::Set {
         for row in 0..out.rows {
             out.part(row, 0, out.columns).fill(0.0);
         }
     }
-    // Each tile overwrites it; here, so that it is not cleared for each.
+    // For tiles that cannot be stored as they are; here, so that it is not cleared for each.
     let mut sums = [[0.0; WIDE]; TALL];
+    let block_rows = ROWS / TALL * TALL;
     for inner in (0..left.columns).step_by(PANEL / WIDE) {
         let depth = (PANEL / WIDE).min(left.columns - inner);
         let mode = if inner == 0 { mode } else { Mode::Add };
-        for top in (0..left.rows).step_by(ROWS) {
-            let rows = ROWS.min(left.rows - top);
+        for top in (0..left.rows).step_by(block_rows) {
+            let rows = block_rows.min(left.rows - top);
             let block = &left.data[top * left.row_stride + inner * left.column_stride..];
             for (index, panel) in right.data.chunks_exact(right.rows * WIDE).enumerate() {
                 let panel = &panel[inner * WIDE..(inner + depth) * WIDE];
-                let columns = WIDE.min(right.columns - index * WIDE);
+                let column = index * WIDE;
+                let columns = WIDE.min(right.columns - column);
                 for tile_top in (0..rows).step_by(TALL) {
                     let tall = TALL.min(rows - tile_top);
                     // Rows beyond the last are the last again; their results are not stored.
                     let starts = std::array::from_fn(|row| (tile_top + row.min(tall - 1)) * left.row_stride);
+                    let row = top + tile_top;
                     if mode == Mode::Add {
                         // What will be added to may have left the cache long ago.
-                        for row in 0..tall {
-                            prefetch(&out.part(top + tile_top + row, index * WIDE, columns)[0]);
+                        for row in row..row + tall {
+                            prefetch(&out.part(row, column, columns)[0]);
                         }
                     }
-                    tile(Rows { data: block, starts, step: left.column_stride }, panel, &mut sums);
-                    for (row, sums) in sums.iter().enumerate().take(tall) {
-                        store(out.part(top + tile_top + row, index * WIDE, columns), mode, sums);
+                    let step = left.column_stride;
+                    if mode == Mode::Set && (tall, columns) == (TALL, WIDE) {
+                        compute(Tile { left: block, starts, step, panel, out: out.tile(row, column) });
+                    } else {
+                        compute(Tile { left: block, starts, step, panel, out: sums.each_mut() });
+                        for (at, sums) in sums.iter().enumerate().take(tall) {
+                            store(out.part(row + at, column, columns), mode, sums);
+                        }
                     }
                 }
             }
@@ -280,13 +303,15 @@ fn blocks<const TALL: usize, const WIDE: usize>(
     }
 }
 
-/// Rows of a left operand.
-#[derive(Clone, Copy)]
-struct Rows<'a, const TALL: usize> {
-    data: &'a [f32],
+/// A part of the output that is computed in registers: the products of some rows of the left operand with a panel.
+struct Tile<'a, const TALL: usize, const WIDE: usize> {
+    left: &'a [f32],
+    /// Where the rows begin in it.
     starts: [usize; TALL],
     /// How far apart the numbers of a row lie.
     step: usize,
+    panel: &'a [f32],
+    out: [&'a mut [f32; WIDE]; TALL],
 }
 
 // Tiles that fill the registers: 6 x 16 numbers in 12 of 16, 12 x 32 in 24 of 32. Not inlined: within the loops around
@@ -294,60 +319,63 @@ struct Rows<'a, const TALL: usize> {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 #[inline(never)]
-fn tile_avx2(rows: Rows<'_, 6>, panel: &[f32], sums: &mut [[f32; 16]; 6]) {
-    tile::<6, 16, true>(rows, panel, sums);
+fn tile_avx2(tile: Tile<'_, 6, 16>) {
+    tile.compute::<true>();
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+#[inline(never)]
+fn lower_tile_avx2(tile: Tile<'_, 5, 16>) {
+    tile.compute::<true>();
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,avx512f,avx512vl")]
 #[inline(never)]
-fn tile_avx512(rows: Rows<'_, 12>, panel: &[f32], sums: &mut [[f32; 32]; 12]) {
-    tile::<12, 32, true>(rows, panel, sums);
+fn tile_avx512(tile: Tile<'_, 12, 32>) {
+    tile.compute::<true>();
 }
 
-/// The products of some rows with a panel.
-#[inline(always)]
-#[allow(unsafe_code)]
-fn tile<const TALL: usize, const WIDE: usize, const FUSED: bool>(
-    rows: Rows<'_, TALL>,
-    panel: &[f32],
-    sums: &mut [[f32; WIDE]; TALL],
-) {
-    let depth = panel.len() / WIDE;
-    assert!(depth > 0 && rows.starts.iter().all(|start| start + (depth - 1) * rows.step < rows.data.len()));
-    // A copy of its own, so that it stays in registers.
-    let mut tile = [[0.0; WIDE]; TALL];
-    // SAFETY: every row has `depth` numbers, as asserted above.
-    let starts: [*const f32; TALL] = rows.starts.map(|start| unsafe { rows.data.as_ptr().add(start) });
-    let mut at = 0;
-    for right in panel.chunks_exact(WIDE) {
-        let right: &[f32; WIDE] = right.try_into().expect("a row of a panel");
-        for row in 0..TALL {
-            // SAFETY: `at` is at most (depth - 1) * step.
-            let left = unsafe { *starts[row].add(at) };
-            for column in 0..WIDE {
-                tile[row][column] = multiply_add::<FUSED>(left, right[column], tile[row][column]);
-            }
-        }
-        at += rows.step;
-    }
-    *sums = tile;
-}
-
-#[inline(always)]
-fn store<const WIDE: usize>(out: &mut [f32], mode: Mode, sums: &[f32; WIDE]) {
-    if let Ok(out) = <&mut [f32; WIDE]>::try_from(&mut *out) {
-        match mode {
-            Mode::Set => *out = *sums,
-            Mode::Add => {
+impl<const TALL: usize, const WIDE: usize> Tile<'_, TALL, WIDE> {
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    fn compute<const FUSED: bool>(self) {
+        let Tile { left, starts, step, panel, out } = self;
+        let depth = panel.len() / WIDE;
+        assert!(depth > 0 && starts.iter().all(|start| start + (depth - 1) * step < left.len()));
+        let mut sums = [[0.0; WIDE]; TALL];
+        // SAFETY: every row has `depth` numbers, as asserted above.
+        let starts: [*const f32; TALL] = starts.map(|start| unsafe { left.as_ptr().add(start) });
+        let mut at = 0;
+        for right in panel.chunks_exact(WIDE) {
+            let right: &[f32; WIDE] = right.try_into().expect("a row of a panel");
+            for row in 0..TALL {
+                // SAFETY: `at` is at most (depth - 1) * step.
+                let left = unsafe { *starts[row].add(at) };
                 for column in 0..WIDE {
-                    out[column] += sums[column];
+                    sums[row][column] = multiply_add::<FUSED>(left, right[column], sums[row][column]);
                 }
             }
+            at += step;
+        }
+        for row in 0..TALL {
+            *out[row] = sums[row];
+        }
+    }
+}
+
+/// Stores, or adds, a row of a tile.
+#[inline(always)]
+fn store<const WIDE: usize>(out: &mut [f32], mode: Mode, sums: &[f32; WIDE]) {
+    if let Ok(out) = <&mut [f32; WIDE]>::try_from(&mut *out)
+        && mode == Mode::Add
+    {
+        for column in 0..WIDE {
+            out[column] += sums[column];
         }
         return;
     }
-    // Not `copy_from_slice`: the compiler would join it with the copy above, and call a function for both.
     for (out, sum) in out.iter_mut().zip(sums) {
         *out = if mode == Mode::Set { *sum } else { *out + sum };
     }
@@ -373,7 +401,18 @@ mod tests {
 
     #[test]
     fn products_agree_with_the_definition_in_every_orientation() {
-        let sizes = [(1, 1, 1), (3, 5, 2), (17, 1, 9), (40, 25, 6), (6, 300, 25), (200, 520, 33), (0, 3, 2), (2, 0, 3)];
+        let sizes = [
+            (1, 1, 1),
+            (3, 5, 2),
+            (17, 1, 9),
+            (40, 25, 6),
+            (6, 300, 25),
+            (25, 80, 40),
+            (200, 520, 33),
+            (100, 9, 64),
+            (0, 3, 2),
+            (2, 0, 3),
+        ];
         for (m, k, n) in sizes {
             let (left, right) = (integers(m * k), integers(k * n));
             let expected = reference(m, k, n, &left, &right);
@@ -381,11 +420,12 @@ mod tests {
             let lefts = [Matrix::new(&left, m, k), Matrix::new(&left_t, k, m).transposed()];
             let rights = [Matrix::new(&right, k, n), Matrix::new(&right_t, n, k).transposed()];
             let mut panels = vec![f32::NAN; panels_len(k, n)];
+            let mut team = Team::new(2);
             for left in lefts {
                 for right in rights {
                     // Rows apart: what is between them stays.
                     let mut out = vec![7.0; m * (n + 2)];
-                    let packed = pack(&mut panels, right);
+                    let packed = pack(&mut team, &mut panels, right);
                     product(MatrixMut::strided(&mut out, m, n, n + 2), Mode::Set, left, packed);
                     product(MatrixMut::strided(&mut out, m, n, n + 2), Mode::Add, left, packed);
                     for (out, expected) in out.chunks_exact(n + 2).zip(expected.chunks_exact(n)) {

@@ -9,4 +9,5 @@ pub mod planes;
 pub mod rows;
 pub mod simd;
 pub mod tanh;
+pub mod transpose;
 pub mod windows;

@@ -1,12 +1,11 @@
 //! Between channels last and a plane for each channel.
 //!
 //! Eight pixels and eight channels are a square that is transposed in registers. Where there are fewer channels than that,
-//! what is read or written beyond a pixel belongs to the next one, whose turn is later.
+//! what is read or written beyond a pixel belongs to the next one, whose turn is later. Planes need [`SIDE`] numbers of room
+//! after their end.
 
 use super::simd::vectorised;
-
-/// Pixels, and channels, of a square; planes need so many numbers of room after their end.
-pub const SIDE: usize = 8;
+use super::transpose::{SIDE, copy_transposed, transpose};
 
 // The loops are written for any number of channels, and compiled once more for two common ones: colours, and the filters
 // of LeNet.
@@ -91,94 +90,6 @@ fn line_from_planes<const FUSED: bool>(map: &mut [f32], channels: usize, planes:
             } else {
                 copy_transposed(&planes[from..], plane, rows, &mut map[to..], channels, SIDE.min(pixels - x));
             }
-        }
-    }
-}
-
-/// Where a whole square would go beyond the end. Not inlined: the loops around it shall be short.
-#[cold]
-#[inline(never)]
-fn copy_transposed(
-    from: &[f32],
-    from_stride: usize,
-    from_rows: usize,
-    to: &mut [f32],
-    to_stride: usize,
-    to_rows: usize,
-) {
-    for row in 0..to_rows {
-        for column in 0..from_rows {
-            to[row * to_stride + column] = from[column * from_stride + row];
-        }
-    }
-}
-
-/// `to[row][column] = from[column][row]` for the first `to_rows` rows, which like those of `from` have [`SIDE`] numbers each.
-/// Rows of `from` beyond the first `from_rows` are not read; what stands for them is arbitrary.
-///
-/// In functions with fused instructions, which on x86-64 are those for AVX2, it is written out: the compiler finds no good
-/// way by itself.
-///
-/// # Safety
-/// Rows that are read and written are there, strides apart.
-#[inline(always)]
-#[allow(unsafe_code)]
-unsafe fn transpose<const FUSED: bool>(
-    from: *const f32,
-    from_stride: usize,
-    from_rows: usize,
-    to: *mut f32,
-    to_stride: usize,
-    to_rows: usize,
-) {
-    #[cfg(target_arch = "x86_64")]
-    if FUSED {
-        // SAFETY: the machine has these instructions; the rest is the caller's promise.
-        return unsafe { transpose_avx2(from, from_stride, from_rows, to, to_stride, to_rows) };
-    }
-    for row in 0..to_rows {
-        for column in 0..SIDE {
-            // SAFETY: the caller's promise.
-            unsafe { *to.add(row * to_stride + column) = *from.add(column.min(from_rows - 1) * from_stride + row) };
-        }
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-#[inline]
-#[allow(unsafe_code)]
-unsafe fn transpose_avx2(
-    from: *const f32,
-    from_stride: usize,
-    from_rows: usize,
-    to: *mut f32,
-    to_stride: usize,
-    to_rows: usize,
-) {
-    use std::arch::x86_64::*;
-    // SAFETY: the caller's promise.
-    let row = |row: usize| unsafe { _mm256_loadu_ps(from.add(row.min(from_rows - 1) * from_stride)) };
-    // Within halves of rows: pairs of numbers, then fours; then the halves.
-    let pairs = |a, b| [_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)];
-    let fours = |a, b| [_mm256_shuffle_ps::<0x44>(a, b), _mm256_shuffle_ps::<0xee>(a, b)];
-    let half = |first: usize| {
-        let [a, b] = pairs(row(first), row(first + 1));
-        let [c, d] = pairs(row(first + 2), row(first + 3));
-        let [[e, f], [g, h]] = [fours(a, c), fours(b, d)];
-        [e, f, g, h]
-    };
-    let (upper, lower) = (half(0), half(SIDE / 2));
-    for row in 0..SIDE {
-        let (upper, lower) = (upper[row % 4], lower[row % 4]);
-        let values = if row < SIDE / 2 {
-            _mm256_permute2f128_ps::<0x20>(upper, lower)
-        } else {
-            _mm256_permute2f128_ps::<0x31>(upper, lower)
-        };
-        if row < to_rows {
-            // SAFETY: the caller's promise.
-            unsafe { _mm256_storeu_ps(to.add(row * to_stride), values) };
         }
     }
 }

@@ -1,9 +1,8 @@
 //! A fully connected layer.
 
+use super::dense::Dense;
 use super::{Backward, Forward, Geometry, Layer, Rereads, Shape, Start, Tensor};
-use crate::kernels::matmul::{Matrix, MatrixMut, Mode, Panels, pack, pack_some, panel_width, panels_len, product};
-use crate::kernels::rows::{add_to_rows, sum_rows};
-use crate::team::Units;
+use crate::kernels::rows::sum_rows;
 
 /// `output = input * weight^T + bias`.
 #[derive(Debug)]
@@ -17,6 +16,10 @@ impl Linear {
     /// From all numbers of an image of this shape to `outputs` numbers.
     pub fn new(input: Shape, outputs: usize, bias: bool) -> Self {
         Self { input, outputs, bias }
+    }
+
+    fn dense(&self) -> Dense {
+        Dense { inputs: self.input.len(), outputs: self.outputs }
     }
 }
 
@@ -46,8 +49,7 @@ impl Layer for Linear {
     }
 
     fn workspace(&self, batch: usize, _: usize) -> usize {
-        let inputs = self.input.len();
-        panels_len(inputs, self.outputs).max(panels_len(self.outputs, inputs)).max(panels_len(batch, inputs))
+        self.dense().workspace(batch)
     }
 
     fn rereads(&self) -> Rereads {
@@ -55,45 +57,18 @@ impl Layer for Linear {
     }
 
     fn forward(&mut self, pass: Forward<'_>) {
-        let (inputs, outputs) = (self.input.len(), self.outputs);
-        let (weight, bias) = pass.parameters.split_at(outputs * inputs); // O,I and O
-        let (panels, _) = pass.workspace.split_at_mut(panels_len(inputs, outputs));
-        let weight = Matrix::new(weight, outputs, inputs).transposed();
-        let panel = inputs * panel_width();
-        pass.team.deal(outputs.div_ceil(panel_width()), Units::new(panels, panel), |range, panels| {
-            pack_some(panels, weight, range);
-        });
-        let weight = Panels::new(panels, inputs, outputs);
-        let images = pass.output.len() / outputs;
-        pass.team.deal(images, Units::new(pass.output, outputs), |range, output| {
-            let input = Matrix::new(&pass.input[range.start * inputs..], range.len(), inputs); // N,I
-            product(MatrixMut::new(output, range.len(), outputs), Mode::Set, input, weight); // N,O
-            if self.bias {
-                add_to_rows(output, bias);
-            }
-        });
+        let (weight, bias) = pass.parameters.split_at(self.outputs * self.input.len());
+        self.dense().forward(Forward { parameters: weight, ..pass }, self.bias.then_some(bias));
     }
 
     fn backward(&mut self, pass: Backward<'_>) {
-        let (inputs, outputs) = (self.input.len(), self.outputs);
-        let weight = &pass.parameters[..outputs * inputs];
-        let (weight_gradient, bias_gradient) = pass.gradients.split_at_mut(weight.len());
-        let images = pass.input.len() / inputs;
-        let panels = pass.workspace;
+        let weights = self.outputs * self.input.len();
+        let (weight_gradient, bias_gradient) = pass.gradients.split_at_mut(weights);
         if self.bias {
             sum_rows(pass.output_gradient, bias_gradient);
         }
-        let input = pack(panels, Matrix::new(pass.input, images, inputs));
-        pass.team.deal(outputs, Units::new(weight_gradient, inputs), |range, rows| {
-            let columns = Matrix::strided(&pass.output_gradient[range.start..], images, range.len(), outputs);
-            product(MatrixMut::new(rows, range.len(), inputs), Mode::Set, columns.transposed(), input); // O,I
-        });
-        let Some(input_gradient) = pass.input_gradient else { return };
-        let weight = pack(panels, Matrix::new(weight, outputs, inputs));
-        pass.team.deal(images, Units::new(input_gradient, inputs), |range, rows| {
-            let output_gradient = Matrix::new(&pass.output_gradient[range.start * outputs..], range.len(), outputs);
-            product(MatrixMut::new(rows, range.len(), inputs), Mode::Set, output_gradient, weight); // N,I
-        });
+        let parameters = &pass.parameters[..weights];
+        self.dense().backward(Backward { parameters, gradients: weight_gradient, ..pass });
     }
 }
 

@@ -4,6 +4,7 @@ mod add;
 mod average_pool;
 mod batch_norm;
 mod conv2d;
+mod dense;
 mod dropout;
 mod linear;
 mod max_pool;

@@ -10,7 +10,8 @@ use super::{Algorithm, Geometry};
 use crate::kernels::correlate::{
     Grid, Weights, add_up, correlate, correlate_room, dots, lanes_len, reach, whole_lanes,
 };
-use crate::kernels::planes::{SIDE, to_planes};
+use crate::kernels::planes::to_planes;
+use crate::kernels::transpose::SIDE;
 use crate::kernels::windows::{
     self, Gradients, LANES, Layout, SLACK, add_filter_gradients, add_runs, filter, pack, packed_len, unpack,
 };

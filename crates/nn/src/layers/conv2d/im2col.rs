@@ -7,10 +7,10 @@ use super::super::{Backward, Forward};
 use super::few::Few;
 use super::{Algorithm, Geometry};
 use crate::kernels::matmul::{
-    ByColumns, Matrix, MatrixMut, Mode, Panels, apart, pack_some, panel_width, panels_len, product,
+    ByColumns, Matrix, MatrixMut, Mode, Panels, apart, pack, panel_width, panels_len, product,
 };
 use crate::kernels::rows::add_to_rows;
-use crate::team::{Shares, Team, Units};
+use crate::team::{Shares, Units};
 
 /// Numbers in a block of windows: a good part of the second-level cache.
 const BLOCK: usize = 48 * 1024;
@@ -95,20 +95,6 @@ struct Line {
     length: usize,
 }
 
-/// Lays a matrix out in panels, on all threads.
-fn pack_together<'a>(
-    team: &mut Team,
-    panels: &'a mut [f32],
-    rows: usize,
-    columns: usize,
-    matrix: Matrix<'_>,
-) -> Panels<'a> {
-    team.deal(columns.div_ceil(panel_width()), Units::new(panels, rows * panel_width()), |range, panels| {
-        pack_some(panels, matrix, range);
-    });
-    Panels::new(panels, rows, columns)
-}
-
 impl Algorithm for Im2col {
     fn name(&self) -> &'static str {
         "im2col"
@@ -129,7 +115,7 @@ impl Algorithm for Im2col {
             return self.few.forward(pass, bias);
         }
         let (panels, shares) = pass.workspace.split_at_mut(panels_len(window, filters));
-        let weight = pack_together(pass.team, panels, window, filters, weight.transposed());
+        let weight = pack(pass.team, panels, weight.transposed());
         let block = self.block();
         let parts = (Units::new(pass.output, filters), Shares::new(shares, block * window));
         pass.team.deal(positions, parts, |range, (output, windows)| {
@@ -187,7 +173,7 @@ impl Algorithm for Im2col {
         let images = input_gradient.len() / image;
         let (panels, shares) = pass.workspace.split_at_mut(panels_len(filters, window));
         let weight = Matrix::new(pass.parameters, filters, window);
-        let weight = pack_together(pass.team, panels, filters, window, weight);
+        let weight = pack(pass.team, panels, weight);
         let parts = (Units::new(input_gradient, image), Shares::new(shares, block * window));
         pass.team.deal(images, parts, |range, (input_gradient, windows)| {
             input_gradient.fill(0.0);

@@ -5,6 +5,7 @@ mod few;
 mod im2col;
 mod passes;
 mod transforms;
+mod whole;
 mod winograd;
 
 use super::{Backward, Forward, Layer, Rereads, Shape, Start, Tensor};
@@ -71,7 +72,9 @@ pub struct Conv2d {
 impl Conv2d {
     /// With a bias a filter or without, for up to `batch` images.
     pub fn new(geometry: Geometry, bias: bool, batch: usize) -> Self {
-        let algorithm: Box<dyn Algorithm> = if winograd::Winograd::suits(&geometry, batch) {
+        let algorithm: Box<dyn Algorithm> = if whole::Whole::suits(&geometry) {
+            Box::new(whole::Whole::new(geometry))
+        } else if winograd::Winograd::suits(&geometry, batch) {
             Box::new(winograd::Winograd::new(geometry))
         } else if direct::Direct::suits(&geometry) {
             Box::new(direct::Direct::new(geometry))
@@ -194,8 +197,9 @@ mod tests {
 
     #[test]
     fn forward_agrees_with_the_definition() {
-        let cases: [Case; 20] = [
+        let cases: [Case; 21] = [
             (5, 5, 1, 1, [5, 5], [1, 1], [0, 0], 1),
+            (5, 4, 3, 10, [5, 4], [1, 1], [0, 0], 7),
             (7, 9, 3, 4, [3, 3], [1, 1], [0, 0], 2),
             (6, 5, 2, 7, [1, 1], [1, 1], [0, 0], 3),
             (12, 12, 6, 16, [5, 5], [1, 1], [0, 0], 2),
