@@ -185,9 +185,9 @@ unsafe fn tile<const WIDE: usize, const FUSED: bool>(
 
 /// Numbers that are multiplied at once in [`dots`].
 const LANES: usize = 8;
-/// Rows and offsets that [`dots`] takes at once: twelve sums stay in registers.
-const ROWS: usize = 3;
-const VIEWS: usize = 4;
+/// Rows and offsets that [`dots`] takes at once: ten sums stay in registers, and nothing is left over of filters of 5 x 5.
+const ROWS: usize = 2;
+const VIEWS: usize = 5;
 
 /// Sums that are not yet added up: for each row and each group of offsets a few lanes.
 pub fn lanes_len(rows: usize, offsets: usize) -> usize {

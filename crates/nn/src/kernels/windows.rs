@@ -231,30 +231,48 @@ vectorised! {
     }
 
     /// Adds up what all positions of a line sent back: a pixel gets its part of the run of every position whose window it
-    /// is in, the first of them `padding` pixels before the line. `runs` have [`SLACK`] numbers of room after their end. `out`
-    /// may go on after the line: what stands there is overwritten.
+    /// is in, the first of them `padding` pixels before the line. `runs` begin and end with `wide - 1` runs of zeros, so that
+    /// all pixels are in as many windows, and have [`SLACK`] numbers of room after their end. `out` may go on after the
+    /// line: what stands there is overwritten.
     pub fn add_runs(out: &mut [f32], pixels: usize, channels: usize, runs: &[f32], run: usize, padding: usize, wide: usize) {
-        let width = (runs.len() - SLACK) / run;
-        assert!(wide * channels <= run && pixels + padding < width + wide);
-        for pixel in 0..pixels {
-            let position = pixel + padding;
-            let taps = (position + 1).saturating_sub(width)..wide.min(position + 1);
-            for channel in (0..channels).step_by(SLACK) {
-                let mut sums = [0.0; SLACK];
-                for tap in taps.clone() {
-                    // SAFETY: a position less than `width`, and a channel of a run, after which there is room.
-                    let from: &[f32; SLACK] =
-                        unsafe { &*runs.as_ptr().add((position - tap) * run + tap * channels + channel).cast() };
-                    for lane in 0..SLACK {
-                        sums[lane] += from[lane];
-                    }
+        // Compiled once more for LeNet's second convolution.
+        match (channels, wide) {
+            (6, 5) => add_runs_sized(out, pixels, 6, runs, run, padding, 5),
+            _ => add_runs_sized(out, pixels, channels, runs, run, padding, wide),
+        }
+    }
+}
+
+#[inline(always)]
+#[allow(unsafe_code)]
+fn add_runs_sized(
+    out: &mut [f32],
+    pixels: usize,
+    channels: usize,
+    runs: &[f32],
+    run: usize,
+    padding: usize,
+    wide: usize,
+) {
+    assert!(wide * channels <= run && (pixels + padding + wide - 1) * run + SLACK <= runs.len());
+    for pixel in 0..pixels {
+        // The last weight's run; that of the weight before it begins one position later.
+        let last = (pixel + padding) * run + (wide - 1) * channels;
+        for channel in (0..channels).step_by(SLACK) {
+            let mut sums = [0.0; SLACK];
+            for later in 0..wide {
+                // SAFETY: the assertion above; a channel of a run, after which there is room.
+                let from: &[f32; SLACK] =
+                    unsafe { &*runs.as_ptr().add(last + channel + later * (run - channels)).cast() };
+                for lane in 0..SLACK {
+                    sums[lane] += from[lane];
                 }
-                let at = pixel * channels + channel;
-                if at + SLACK <= out.len() {
-                    out[at..at + SLACK].copy_from_slice(&sums);
-                } else {
-                    copy_some(&mut out[at..], &sums);
-                }
+            }
+            let at = pixel * channels + channel;
+            if at + SLACK <= out.len() {
+                out[at..at + SLACK].copy_from_slice(&sums);
+            } else {
+                copy_some(&mut out[at..], &sums);
             }
         }
     }
@@ -325,12 +343,13 @@ mod tests {
             let weights = integers(tall * filters * run); // line,filter,run
             let mut packed = vec![f32::NAN; packed_len(tall * filters, run)];
             pack(&mut packed, tall * filters, run, &weights, |row, column| row * run + column);
-            let mut runs = vec![f32::NAN; packed_len(width, run) + SLACK];
-            let (all, met) = (runs.len() - SLACK, height - 1);
+            let (stride, met) = (packed_len(1, run), height - 1);
+            let mut runs = vec![0.0; (width + 2 * (wide - 1)) * stride + SLACK];
             let gradients = Gradients { values: &values, width, filters };
             // Without the first line of weights, where there is another.
             let lines = tall.min(2) - 1..tall;
-            send_back(&mut runs[..all], &packed, lines.clone(), gradients, met);
+            let sent_runs = &mut runs[(wide - 1) * stride..][..width * stride];
+            send_back(sent_runs, &packed, lines.clone(), gradients, met);
             let sent = |position: usize, at: usize| -> f32 {
                 let terms = lines.clone().flat_map(|line| (0..filters).map(move |filter| (line, filter)));
                 let gradient = |line: usize, filter: usize| {
@@ -340,14 +359,14 @@ mod tests {
             };
             for position in 0..width {
                 for at in 0..run {
-                    assert_eq!(runs[position * (all / width) + at], sent(position, at));
+                    assert_eq!(runs[(position + wide - 1) * stride + at], sent(position, at));
                 }
             }
 
             for padding in 0..wide {
                 let pixels = width + wide - 1 - padding;
                 let mut line = vec![f32::NAN; pixels * channels];
-                add_runs(&mut line, pixels, channels, &runs, all / width, padding, wide);
+                add_runs(&mut line, pixels, channels, &runs, stride, padding, wide);
                 for (at, &sum) in line.iter().enumerate() {
                     let (x, channel) = (at / channels + padding, at % channels);
                     let positions = (0..width).filter(|&position| (position..position + wide).contains(&x));

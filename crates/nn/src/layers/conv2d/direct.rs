@@ -133,9 +133,11 @@ impl Direct {
         packed_len(self.geometry.kernel[0] * self.geometry.output.channels, self.run())
     }
 
-    /// Numbers of what a line of positions sends back.
+    /// Numbers of what a line of positions sends back, and of what stands before and after it: nothing from positions
+    /// outside of the map.
     fn runs(&self) -> usize {
-        packed_len(self.geometry.output.width, self.run()) + SLACK
+        let Geometry { output, kernel: [_, wide], .. } = self.geometry;
+        packed_len(output.width + 2 * (wide - 1), self.run()) + SLACK
     }
 
     /// Sums of a thread for the gradient of the weights.
@@ -168,10 +170,11 @@ impl Direct {
             // Weight ky of a position meets the pixel ky lines below it.
             let above = y + padding[0];
             let lines = (above + 1).saturating_sub(output.height)..tall.min(above + 1);
-            let all = runs.len() - SLACK;
-            windows::send_back(&mut runs[..all], turned, lines.clone(), gradients, above - lines.start);
+            let run = packed_len(1, self.run());
+            let sent = &mut runs[(wide - 1) * run..][..output.width * run];
+            windows::send_back(sent, turned, lines.clone(), gradients, above - lines.start);
             let out = &mut input_gradient[y * input.width * input.channels..];
-            add_runs(out, input.width, input.channels, runs, all / output.width, padding[1], wide);
+            add_runs(out, input.width, input.channels, runs, run, padding[1], wide);
         }
     }
 }
