@@ -182,12 +182,15 @@ fn pack_some<const WIDE: usize>(panels: &mut [f32], matrix: Matrix<'_>, range: R
         if column_stride != 1 {
             let from = data.get(first * column_stride..).unwrap_or_default();
             transpose_into(panel.as_flattened_mut(), WIDE, from, column_stride, width, rows);
-        } else {
+        } else if width == WIDE {
             for (row, to) in panel.iter_mut().enumerate() {
-                let from = &data[first + row * row_stride..];
-                match from.first_chunk() {
-                    Some(from) => *to = *from,
-                    None => to[..width].copy_from_slice(&from[..width]),
+                *to = *data[first + row * row_stride..].first_chunk().expect("a row of a panel");
+            }
+        } else {
+            // Not `copy_from_slice`: the compiler would join it with the copy above, and call a function for both.
+            for (row, to) in panel.iter_mut().enumerate() {
+                for (to, from) in to.iter_mut().zip(&data[first + row * row_stride..][..width]) {
+                    *to = *from;
                 }
             }
         }
