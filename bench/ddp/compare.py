@@ -33,7 +33,7 @@ class Job(NamedTuple):
 
 
 WAYS = ["ddp", "all-reduce", "gather-scatter"]
-JOBS = [Job("vgg11", 64, 8, way, 1.5, 2.5) for way in WAYS] + [Job("lenet5", 25, 300, way, 5, 15) for way in WAYS]
+JOBS = [Job("vgg11", 64, 5, way, 1.5, 2.5) for way in WAYS] + [Job("lenet5", 25, 150, way, 5, 15) for way in WAYS]
 PROGRAMS = ["PyTorch", "PyTorch channels last", "ringstep", "ringstep, shm"]
 
 
