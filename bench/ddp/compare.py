@@ -3,8 +3,8 @@ prepares what this needs and passes its arguments on.
 
 A step is forward, loss, backward, synchronising and optimizer (SGD with momentum and weight decay). A run's time is the
 median step, mean over the ranks; a job's is the median over rounds, which alternate the programs. PyTorch runs in both of
-its memory formats, and the faster one counts. ringstep talks over TCP, as gloo does; beside it stands the same with
-shared memory.
+its memory formats, and the faster one counts. ringstep talks over TCP, as gloo does, and takes the algorithm that it
+measures to be the best; beside it stands the same with shared memory.
 """
 
 import argparse
@@ -42,6 +42,7 @@ def command(program, job, out):
     if program.startswith("ringstep"):
         transport = "shm" if program.endswith("shm") else "tcp"
         rest = ["--steps", str(job.steps + 2), "--threads", "1", "--momentum", "0.9", "--weight-decay", "1e-4"]
+        rest += [] if job.sync == "gather-scatter" else ["--algorithm", "auto"]
         data = ["--dataset", "synthetic", "--samples", str(4 * job.batch), "--transport", transport, "--out", out]
         return ["target/release/ringstep", "train", "--json", "--trace", "0", *size, *rest, *data]
     rest = ["--channels-last"] if program.endswith("last") else []

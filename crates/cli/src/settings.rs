@@ -156,6 +156,9 @@ pub struct Settings {
     /// node{rank}'
     #[arg(long, value_name = "COMMAND")]
     pub start_with: Option<String>,
+    /// Bind each worker process to one core if there are more workers than cores [default: true]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub pin: Option<bool>,
     /// Workers are processes that talk over TCP, or threads that talk in memory [default: processes]
     #[arg(long, value_name = "processes|threads")]
     pub launch: Option<String>,
@@ -327,6 +330,7 @@ impl Settings {
             init: self.init.or(base.init),
             meet: self.meet.or(base.meet),
             start_with: self.start_with.or(base.start_with),
+            pin: self.pin.or(base.pin),
             launch: self.launch.or(base.launch),
         }
     }
@@ -372,6 +376,7 @@ impl Settings {
         }
         self.launch.get_or_insert_with(|| Launch::Processes.name().to_owned());
         self.meet.get_or_insert(Ipv4Addr::LOCALHOST.into());
+        self.pin.get_or_insert(true);
         // So that a run's configuration repeats it from anywhere.
         let absolute = |path: &Path| std::path::absolute(path).with_context(|| path.display().to_string());
         for path in [&mut self.data, &mut self.init].into_iter().flatten() {

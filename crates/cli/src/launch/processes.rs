@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use ringstep_comm::rendezvous::{Meeting, Token};
 use ringstep_comm::transport::DEFAULT_TIMEOUT;
+use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::protocol::{Start, Way};
 use super::{Crew, Event, Task};
@@ -22,7 +23,8 @@ pub(super) struct Processes(Vec<(Child, ChildStdin)>);
 pub(super) fn start(task: &Task, world: usize) -> Result<(Processes, Receiver<Event>)> {
     let mut token = Token::default();
     getrandom::fill(&mut token).context("no randomness for the job's token")?;
-    let Way { meet, start_with } = task.way();
+    let Way { meet, start_with, pin } = task.way();
+    let cores = if pin { cores_to_deal_out(world) } else { Vec::new() };
     let meeting = Meeting::open(meet, token)?;
     let address = meeting.address();
     let (sender, events) = channel();
@@ -35,7 +37,8 @@ pub(super) fn start(task: &Task, world: usize) -> Result<(Processes, Receiver<Ev
 
     let mut crew = Processes(Vec::new());
     for rank in 0..world {
-        let start = Start { task: task.clone(), rank, world, meeting: address, token };
+        let core = cores.get(rank % cores.len().max(1)).copied();
+        let start = Start { task: task.clone(), rank, world, core, meeting: address, token };
         let start = serde_json::to_string(&start).context("these settings cannot be passed on to workers")?;
         let mut child = command(start_with.as_deref(), rank)?
             .stdin(Stdio::piped())
@@ -51,6 +54,14 @@ pub(super) fn start(task: &Task, world: usize) -> Result<(Processes, Receiver<Ev
         spawn("reports", move || listen(rank, reports, &sender))?;
     }
     Ok((crew, events))
+}
+
+/// The cores to which workers are bound in turn, if there are fewer than workers. Left to itself, the system now and then
+/// lets three workers share one core while another has little to do, and all wait for the last.
+fn cores_to_deal_out(world: usize) -> Vec<usize> {
+    let Ok(allowed) = sched_getaffinity(None) else { return Vec::new() };
+    let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).collect();
+    if cores.len() < world { cores } else { Vec::new() }
 }
 
 /// What starts a worker.

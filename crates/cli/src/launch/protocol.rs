@@ -31,11 +31,11 @@ pub enum Task {
 impl Task {
     /// How worker processes are started.
     pub fn way(&self) -> Way {
-        let (meet, start_with) = match self {
-            Self::Train { settings, .. } => (settings.meet, settings.start_with.clone()),
-            Self::Bench(_) => (None, None),
+        let (meet, start_with, pin) = match self {
+            Self::Train { settings, .. } => (settings.meet, settings.start_with.clone(), settings.pin),
+            Self::Bench(_) => (None, None, None),
         };
-        Way { meet: meet.unwrap_or(Ipv4Addr::LOCALHOST.into()), start_with }
+        Way { meet: meet.unwrap_or(Ipv4Addr::LOCALHOST.into()), start_with, pin: pin.unwrap_or(true) }
     }
 
     /// How worker processes talk.
@@ -51,6 +51,8 @@ impl Task {
 pub struct Way {
     pub meet: IpAddr,
     pub start_with: Option<String>,
+    /// Whether each is bound to a core if there are more workers than cores.
+    pub pin: bool,
 }
 
 /// The launcher's first and only line to a worker. The end of the worker's standard input means that the launcher is
@@ -60,6 +62,8 @@ pub struct Start {
     pub task: Task,
     pub rank: usize,
     pub world: usize,
+    /// The only core that it may use, if it is bound to one.
+    pub core: Option<usize>,
     pub meeting: SocketAddr,
     pub token: Token,
 }

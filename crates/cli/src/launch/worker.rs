@@ -14,6 +14,7 @@ use ringstep_comm::{Group, rendezvous};
 use ringstep_data::{Dataset, file};
 use ringstep_train::Job;
 use ringstep_train::worker;
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::protocol::{Message, Start, Task};
 use crate::bench::collectives as bench;
@@ -32,6 +33,9 @@ pub fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if let Some(core) = start.core {
+        stay_on(core);
+    }
     follow_the_launcher();
     let rank = start.rank;
     let message = work(start).unwrap_or_else(|error| Message::failure(rank, &error));
@@ -47,6 +51,13 @@ fn follow_the_launcher() {
         let _ = io::stdin().lock().read(&mut [0]);
         std::process::exit(1);
     });
+}
+
+/// Binds this process to a core, with all threads that it will start. Where that is not allowed it goes on anyway.
+fn stay_on(core: usize) {
+    let mut only = CpuSet::new();
+    only.set(core);
+    let _ = sched_setaffinity(None, &only);
 }
 
 fn say(message: Message) {
