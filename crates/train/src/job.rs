@@ -179,6 +179,34 @@ pub enum JobError {
 }
 
 impl Job {
+    /// A job of which nothing else is said: plain SGD with a learning rate of 0.01, one thread a worker, images in the
+    /// order of the files.
+    pub fn new(model: Design, sync: Sync, workers: usize, batch: usize, length: Length) -> Self {
+        Self {
+            model,
+            sync,
+            workers,
+            batch,
+            accumulate: 1,
+            length,
+            threads: 1,
+            rule: Rule::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 },
+            lr: 0.01,
+            warm_up: WarmUp::Linear { epochs: 0.0 },
+            curve: Curve::Constant,
+            label_smoothing: 0.0,
+            seed: 0,
+            shuffle: false,
+            deal: Deal::Strided,
+            augment: Augment::default(),
+            batch_norm: BatchNorm::Local,
+            test_every: None,
+            verify_every: None,
+            trace_steps: 0,
+            predict: false,
+        }
+    }
+
     /// Checks that the job can be done on so many training images.
     pub fn validate(&self, images: usize) -> Result<(), JobError> {
         let (Length::Epochs(length) | Length::Steps(length)) = self.length;
@@ -305,29 +333,8 @@ mod tests {
     use super::*;
 
     fn course_job() -> Job {
-        Job {
-            model: Design::new("lenet5", Architecture::LeNet5.network()).unwrap(),
-            sync: Sync::GatherScatter,
-            workers: 4,
-            batch: 5,
-            accumulate: 1,
-            length: Length::Epochs(100),
-            threads: 1,
-            rule: Rule::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 },
-            lr: 0.01,
-            warm_up: WarmUp::Linear { epochs: 0.0 },
-            curve: Curve::Constant,
-            label_smoothing: 0.0,
-            seed: 0,
-            shuffle: false,
-            deal: Deal::Strided,
-            augment: Augment::default(),
-            batch_norm: BatchNorm::Local,
-            test_every: None,
-            verify_every: None,
-            trace_steps: 0,
-            predict: false,
-        }
+        let lenet5 = Design::new("lenet5", Architecture::LeNet5.network()).unwrap();
+        Job::new(lenet5, Sync::GatherScatter, 4, 5, Length::Epochs(100))
     }
 
     #[test]

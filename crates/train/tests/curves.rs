@@ -7,12 +7,9 @@ use std::thread;
 use ringstep_comm::transport::mem;
 use ringstep_comm::{Algorithm, Group, cost};
 use ringstep_data::augment::Augment;
-use ringstep_data::shard::Deal;
 use ringstep_data::{Dataset, mnist, synthetic};
 use ringstep_nn::Architecture;
 use ringstep_nn::optim::Rule;
-use ringstep_nn::schedule::{self, WarmUp};
-use ringstep_train::batch_norm::BatchNorm;
 use ringstep_train::job::{Design, Length};
 use ringstep_train::records::Report;
 use ringstep_train::summary::{RankRecord, Summary, sum_up};
@@ -46,29 +43,8 @@ fn reference_weights() -> PathBuf {
 }
 
 fn course_job(sync: Sync, workers: usize, batch: usize, epochs: usize) -> Job {
-    Job {
-        model: Design::new("lenet5", Architecture::LeNet5.network()).unwrap(),
-        sync,
-        workers,
-        batch,
-        accumulate: 1,
-        length: Length::Epochs(epochs),
-        threads: 1,
-        rule: Rule::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 },
-        lr: 0.01,
-        warm_up: WarmUp::Linear { epochs: 0.0 },
-        curve: schedule::Curve::Constant,
-        label_smoothing: 0.0,
-        seed: 0,
-        shuffle: false,
-        deal: Deal::Strided,
-        augment: Augment::default(),
-        batch_norm: BatchNorm::Local,
-        test_every: None,
-        verify_every: None,
-        trace_steps: 0,
-        predict: false,
-    }
+    let lenet5 = Design::new("lenet5", Architecture::LeNet5.network()).unwrap();
+    Job::new(lenet5, sync, workers, batch, Length::Epochs(epochs))
 }
 
 fn first_images(count: usize) -> Dataset {

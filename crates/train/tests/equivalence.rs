@@ -9,14 +9,12 @@ use std::time::Duration;
 use ringstep_comm::rendezvous::{Meeting, join};
 use ringstep_comm::transport::{mem, shm::Shm};
 use ringstep_comm::{Algorithm, Group};
-use ringstep_data::augment::Augment;
 use ringstep_data::shard::Deal;
 use ringstep_data::synthetic::Recipe;
 use ringstep_data::{Dataset, Shape};
 use ringstep_nn::Network;
 use ringstep_nn::network::{Kind, Layer, Pair};
 use ringstep_nn::optim::Rule;
-use ringstep_nn::schedule::{Curve, WarmUp};
 use ringstep_train::batch_norm::BatchNorm;
 use ringstep_train::job::{Design, Length};
 use ringstep_train::records::Report;
@@ -49,28 +47,16 @@ fn data(images: usize) -> Dataset {
 }
 
 fn job(sync: Sync, workers: usize, batch: usize, batch_norm: Option<BatchNorm>) -> Job {
+    let small = Design::new("small", network(batch_norm.is_some())).unwrap();
     Job {
-        model: Design::new("small", network(batch_norm.is_some())).unwrap(),
-        sync,
-        workers,
-        batch,
-        accumulate: 1,
-        length: Length::Epochs(3),
-        threads: 1,
         rule: Rule::Sgd { momentum: 0.9, nesterov: false, weight_decay: 1e-3 },
         lr: 0.02,
-        warm_up: WarmUp::Linear { epochs: 0.0 },
-        curve: Curve::Constant,
-        label_smoothing: 0.0,
         seed: 5,
         shuffle: true,
-        deal: Deal::Strided,
-        augment: Augment::default(),
         batch_norm: batch_norm.unwrap_or_default(),
         test_every: Some(1),
         verify_every: Some(2),
-        trace_steps: 0,
-        predict: false,
+        ..Job::new(small, sync, workers, batch, Length::Epochs(3))
     }
 }
 
