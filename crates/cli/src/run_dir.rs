@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use ringstep_data::file;
 use ringstep_train::records::{Epoch, Parts};
-use ringstep_train::summary::StepSummary;
+use ringstep_train::steps::StepSummary;
 use serde::Serialize;
 
 /// Every run begins it, so it tells a run's folder from others.
@@ -19,6 +19,10 @@ const STEPS: &str = "steps.jsonl";
 pub struct RunDir {
     path: PathBuf,
     metrics: File,
+    steps: File,
+    /// Of which row the next step is, and its number.
+    last_sync: String,
+    next_step: usize,
 }
 
 /// One line of metrics.jsonl: one rank's part of an epoch of one row.
@@ -63,7 +67,7 @@ impl RunDir {
         };
         let metrics = path.join(METRICS);
         let metrics = lock(&metrics).with_context(|| metrics.display().to_string())?;
-        for name in ["summary.json", "report.html", STEPS] {
+        for name in ["summary.json", "report.html"] {
             match fs::remove_file(path.join(name)) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     bail!("{}: {error}", path.join(name).display())
@@ -71,7 +75,9 @@ impl RunDir {
                 _ => {}
             }
         }
-        Ok(Self { path, metrics })
+        let steps = path.join(STEPS);
+        let steps = File::create(&steps).with_context(|| steps.display().to_string())?;
+        Ok(Self { path, metrics, steps, last_sync: String::new(), next_step: 0 })
     }
 
     /// Where a file of this run goes.
@@ -92,16 +98,19 @@ impl RunDir {
         file::write_whole(&path, content.as_bytes()).with_context(|| path.display().to_string())
     }
 
-    /// Writes steps.jsonl: the steps of each row.
-    pub fn write_steps<'a>(&self, rows: impl Iterator<Item = (&'a str, &'a [StepSummary])>) -> Result<()> {
+    /// Adds steps to steps.jsonl.
+    pub fn record_steps(&mut self, sync: &str, steps: &[StepSummary]) -> Result<()> {
         let mut lines = String::new();
-        for (sync, steps) in rows {
-            for (step, summary) in steps.iter().enumerate() {
-                lines += &serde_json::to_string(&StepLine { sync, step, summary })?;
-                lines.push('\n');
+        for summary in steps {
+            // Each row begins anew.
+            if self.last_sync != sync {
+                (self.last_sync, self.next_step) = (sync.to_owned(), 0);
             }
+            lines += &serde_json::to_string(&StepLine { sync, step: self.next_step, summary })?;
+            lines.push('\n');
+            self.next_step += 1;
         }
-        self.write(STEPS, &lines)
+        self.steps.write_all(lines.as_bytes()).with_context(|| self.file(STEPS).display().to_string())
     }
 
     /// Adds a line to metrics.jsonl.

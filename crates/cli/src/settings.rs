@@ -132,7 +132,8 @@ pub struct Settings {
     /// Also test after every N epochs [default: only at the end]
     #[arg(long, value_name = "N")]
     pub test_every: Option<usize>,
-    /// Compare all ranks' parameters after every N steps, and stop if one differs [default: at the end]
+    /// Compare all ranks' parameters after every N steps, with --batch-norm sync the running statistics too, and stop if
+    /// one differs [default: at the end]
     #[arg(long, value_name = "N")]
     pub verify_every: Option<usize>,
     /// Print each rank's loss after every N steps
@@ -156,7 +157,8 @@ pub struct Settings {
     /// node{rank}'
     #[arg(long, value_name = "COMMAND")]
     pub start_with: Option<String>,
-    /// Bind each worker process to one core if there are more workers than cores [default: true]
+    /// Bind each worker process to one core, if it has one thread and each core gets as many workers, more than one
+    /// [default: true]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub pin: Option<bool>,
     /// Workers are processes that talk over TCP, or threads that talk in memory [default: processes]

@@ -1,7 +1,6 @@
 //! trace.json: what went on when on each rank, in the form that Perfetto and chrome://tracing open.
 
 use std::fs::File;
-use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -9,8 +8,8 @@ use anyhow::{Context, Result};
 use ringstep_train::trace::{Lane, Span};
 use serde_json::{Value, json};
 
-/// The file is complete at any time, so whatever kills the run leaves it valid: each write also writes the end, over the
-/// end that was there.
+/// The file is a whole document at any time, so whatever kills the run leaves it valid: each addition is one write, which
+/// begins over the old end and brings its own.
 pub struct TraceFile {
     path: PathBuf,
     file: File,
@@ -54,7 +53,7 @@ impl TraceFile {
         let whole = format!("{text}{END}");
         self.file.write_all_at(whole.as_bytes(), self.length).with_context(|| self.path.display().to_string())?;
         self.length += text.len() as u64;
-        self.file.flush().with_context(|| self.path.display().to_string())
+        Ok(())
     }
 }
 

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use ringstep_train::records::{Epoch, Outcome, Report, Step};
-use ringstep_train::summary::{RankRecord, StepSummary, Summary, sum_up, sum_up_steps};
+use ringstep_train::records::{Epoch, Outcome, Report};
+use ringstep_train::steps::{StepBook, StepSummary};
+use ringstep_train::summary::{RankRecord, Summary, sum_up};
 use ringstep_train::trace::Span;
 use ringstep_train::{Job, checkpoint, fit};
 use serde::Serialize;
@@ -70,13 +71,12 @@ pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
     let summaries: Vec<Summary> = finished.iter().map(|row| row.summary.clone()).collect();
     let json = serde_json::to_string_pretty(&Summaries { runs: &summaries })? + "\n";
     dir.write("summary.json", &json)?;
-    dir.write_steps(finished.iter().map(|row| (row.job.sync.name(), &row.steps[..])))?;
     dir.write("report.html", &report::page(&finished, &config, &data))?;
     if args.json {
         return show::print(format_args!("{}", json.trim_end()));
     }
     show::print(format_args!("{}", show::table(&finished)))?;
-    if mode == Mode::Compare {
+    if mode == Mode::Compare || settings.predict == Some(true) {
         show::print(format_args!("\nWhere a step's time goes:\n{}", show::step_table(&finished)))?;
     }
     show::print(format_args!("Report: {}", dir.file("report.html").display()))
@@ -86,7 +86,6 @@ pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
 #[derive(Default)]
 struct Heard {
     epochs: Vec<Epoch>,
-    steps: Vec<Step>,
     spans: Vec<Span>,
     outcome: Option<Outcome>,
 }
@@ -103,6 +102,7 @@ fn run_row(
 ) -> Result<Row> {
     let mut bar = progress.start(&job, images);
     let mut trace = TraceFile::create(&folder.join("trace.json"), job.workers)?;
+    let mut book = StepBook::new(job.workers);
     let mut heard: Vec<Heard> = (0..job.workers).map(|_| Heard::default()).collect();
     let task = Task::Train { settings: Box::new(settings.clone()), model_file: folder.join("model.safetensors") };
     launch::run(&task, job.workers, settings.launch()?, interrupts, &mut |rank, message| {
@@ -112,7 +112,7 @@ fn run_row(
                 dir.record(job.sync.name(), rank, &epoch)?;
                 heard[rank].epochs.push(epoch);
             }
-            Message::Report(Report::Steps(steps)) => heard[rank].steps.extend(steps),
+            Message::Report(Report::Steps(steps)) => dir.record_steps(job.sync.name(), book.add(rank, steps))?,
             Message::Report(Report::Spans(spans)) => {
                 trace.add(rank, &spans)?;
                 heard[rank].spans.extend(spans);
@@ -123,11 +123,11 @@ fn run_row(
         Ok(())
     })?;
     let (mut ranks, mut spans) = (Vec::new(), Vec::new());
-    for Heard { epochs, steps, spans: of_rank, outcome } in heard {
-        ranks.push(RankRecord { epochs, steps, outcome: outcome.expect("all ranks are done") });
+    for Heard { epochs, spans: of_rank, outcome } in heard {
+        ranks.push(RankRecord { epochs, outcome: outcome.expect("all ranks are done") });
         spans.push(of_rank);
     }
-    let summary = sum_up(&job, &ranks)?;
+    let summary = sum_up(&job, &ranks, &book.steps)?;
     bar.finish(&summary);
-    Ok(Row { job, summary, steps: sum_up_steps(&ranks), spans })
+    Ok(Row { job, summary, steps: book.steps, spans })
 }

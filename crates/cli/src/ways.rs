@@ -53,6 +53,9 @@ impl Settings {
                 bail!("{data_parallel} is one process: its workers are threads, not {launch}");
             }
         }
+        if mode == Mode::Train && self.sync[0] == data_parallel && self.verify_every.is_some() {
+            bail!("--verify-every: {data_parallel} has one model, that of rank 0: nothing can differ");
+        }
         self.algorithm.get_or_insert_with(|| Algorithm::Ring.name().to_owned());
         self.transport.get_or_insert_with(|| ProcessTransport::Tcp.name().to_owned());
         self.accumulate.get_or_insert(1);
@@ -117,10 +120,6 @@ impl Settings {
 mod tests {
     use super::*;
 
-    fn complete(settings: Settings, mode: Mode) -> Result<Settings> {
-        settings.complete(mode)
-    }
-
     fn ways(names: &[&str]) -> Settings {
         Settings { sync: names.iter().map(|name| (*name).to_owned()).collect(), ..Settings::default() }
     }
@@ -128,22 +127,22 @@ mod tests {
     #[test]
     fn a_bucket_is_ddps_and_ddp_needs_none() {
         let bucket = |names: &[&str]| Settings { bucket: Some("1MiB".into()), ..ways(names) };
-        let error = complete(bucket(&["all-reduce"]), Mode::Train).unwrap_err();
+        let error = bucket(&["all-reduce"]).complete(Mode::Train).unwrap_err();
         assert_eq!(error.to_string(), "--bucket belongs to ddp, not to all-reduce");
-        let row = complete(bucket(&["ddp"]), Mode::Train).unwrap();
+        let row = bucket(&["ddp"]).complete(Mode::Train).unwrap();
         assert_eq!(row.way().unwrap(), Sync::Ddp { algorithm: Some(Algorithm::Ring), bucket: Some(1 << 20) });
-        let row = complete(ways(&["ddp"]), Mode::Train).unwrap();
+        let row = ways(&["ddp"]).complete(Mode::Train).unwrap();
         assert_eq!(row.way().unwrap(), Sync::Ddp { algorithm: Some(Algorithm::Ring), bucket: None });
     }
 
     #[test]
     fn data_parallel_is_one_process() {
-        let row = complete(ways(&["data-parallel"]), Mode::Train).unwrap();
+        let row = ways(&["data-parallel"]).complete(Mode::Train).unwrap();
         assert_eq!(row.launch().unwrap(), Launch::Threads);
         let processes = Settings { launch: Some("processes".into()), ..ways(&["data-parallel"]) };
-        let error = complete(processes, Mode::Train).unwrap_err();
+        let error = processes.complete(Mode::Train).unwrap_err();
         assert_eq!(error.to_string(), "data-parallel is one process: its workers are threads, not processes");
-        let rows = complete(ways(&["ddp", "data-parallel"]), Mode::Compare).unwrap().rows();
+        let rows = ways(&["ddp", "data-parallel"]).complete(Mode::Compare).unwrap().rows();
         let launches: Vec<Launch> = rows.iter().map(|row| row.launch().unwrap()).collect();
         assert_eq!(launches, [Launch::Processes, Launch::Threads]);
     }
@@ -153,7 +152,7 @@ mod tests {
         let mode = |model: &str, mode: &str| {
             let settings = Settings { model: Some(model.into()), dataset: Some("synthetic".into()), ..ways(&["ddp"]) };
             let settings = Settings { batch_norm: Some(mode.into()), ..settings };
-            complete(settings, Mode::Train).unwrap().batch_norm().map_err(|error| error.to_string())
+            settings.complete(Mode::Train).unwrap().batch_norm().map_err(|error| error.to_string())
         };
         assert_eq!(mode("resnet20", "sync"), Ok(BatchNorm::Sync));
         assert_eq!(mode("lenet5", "local"), Err("--batch-norm local: lenet5 has no batch norm".into()));

@@ -54,15 +54,13 @@ pub struct LayerReport {
     pub backward: Duration,
 }
 
-/// When a layer's last passes went on.
+/// When a layer's last backward went on.
 #[derive(Debug, Clone, Copy)]
 pub struct LayerTimes<'a> {
     /// The layer.
     pub name: &'a str,
     /// Where its gradients end in the flat buffer.
     pub gradients_end: usize,
-    /// Its last forward.
-    pub forward: Timing,
     /// Its last backward.
     pub backward: Timing,
 }
@@ -225,12 +223,11 @@ impl Model {
         }
     }
 
-    /// When each layer's last passes went on, in the order of the layers.
+    /// When each layer's last backward went on, in the order of the layers.
     pub fn timeline(&self) -> impl DoubleEndedIterator<Item = LayerTimes<'_>> {
         self.body.layers.iter().map(|node| LayerTimes {
             name: &node.wired.name,
             gradients_end: node.values.end,
-            forward: node.forward,
             backward: node.backward,
         })
     }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use ringstep_comm::{CollectiveError, Group, How, Op};
 use ringstep_nn::Model;
@@ -44,6 +45,8 @@ struct Shared {
     error: Mutex<Option<CollectiveError>>,
     bytes_sent: AtomicU64,
     messages_sent: AtomicU64,
+    /// Nanoseconds that layers spent in it since somebody asked.
+    nanoseconds: AtomicU64,
 }
 
 impl Together {
@@ -55,17 +58,20 @@ impl Together {
             let mut error = seen.error.lock().expect("nobody panics with it");
             // After an error the pass goes on with numbers that nobody will use.
             if error.is_none() {
+                let began = Instant::now();
                 *error = group.all_reduce(numbers, Op::Sum, How::default()).err();
                 seen.bytes_sent.store(group.bytes_sent(), Ordering::Relaxed);
                 seen.messages_sent.store(group.messages_sent(), Ordering::Relaxed);
+                seen.nanoseconds.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
             }
         }));
         Ok(Self { shared })
     }
 
-    /// Fails if the last pass did.
-    pub fn check(&self) -> Result<(), CollectiveError> {
-        self.shared.error.lock().expect("nobody panics with it").take().map_or(Ok(()), Err)
+    /// How long layers have spent in it since the last time; fails if the last pass did.
+    pub fn check(&self) -> Result<Duration, CollectiveError> {
+        let time = Duration::from_nanos(self.shared.nanoseconds.swap(0, Ordering::Relaxed));
+        self.shared.error.lock().expect("nobody panics with it").take().map_or(Ok(time), Err)
     }
 
     /// Bytes and messages sent so far.

@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use ringstep_comm::overlap::Reduced;
-
 use crate::strategy::Synced;
 
 /// Adds up the time spent computing, communicating and waiting for data, and remembers how long each step took.
@@ -16,8 +14,6 @@ pub struct Clock {
     pub compute: Duration,
     /// Synchronising while nothing else is done, with the waiting that is in it.
     pub communication: Duration,
-    /// Synchronising behind computation.
-    pub hidden: Duration,
     /// Waiting for a batch that was not ready.
     pub data: Duration,
 }
@@ -32,7 +28,6 @@ impl Clock {
             step_seconds: Vec::new(),
             compute: Duration::ZERO,
             communication: Duration::ZERO,
-            hidden: Duration::ZERO,
             data: Duration::ZERO,
         }
     }
@@ -65,8 +60,12 @@ impl Clock {
     pub(crate) fn synchronising(&mut self, began: Instant, synced: &Synced) {
         self.compute += synced.ready - began;
         self.communication += synced.ready.elapsed();
-        let before_ready = |reduced: &Reduced| reduced.ended.min(synced.ready).saturating_duration_since(reduced.began);
-        self.hidden += synced.reductions.iter().map(before_ready).sum::<Duration>();
+    }
+
+    /// So much of what was booked as computation was communication.
+    pub fn rebook(&mut self, communication: Duration) {
+        self.compute -= communication;
+        self.communication += communication;
     }
 
     /// The time of `work` does not count.

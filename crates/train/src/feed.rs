@@ -1,6 +1,7 @@
 //! Where a rank's batches come from: its own loader, or rank 0, which deals its batches out.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use ringstep_comm::{CollectiveError, Group};
 use ringstep_data::Dataset;
@@ -49,17 +50,21 @@ impl Feed {
         Ok(Self::Dealt { loader, whole: Batch::default(), part: Batch::default() })
     }
 
-    /// The next batch, which is this rank's part of a batch of `together` images of `length` numbers each.
+    /// The next batch, which is this rank's part of a batch of `together` images of `length` numbers each, and the moment
+    /// when it was loaded; what follows is dealing it out.
     pub fn next(
         &mut self,
         clock: &mut Clock,
         group: &mut Group,
         together: usize,
         length: usize,
-    ) -> Result<&Batch, CollectiveError> {
+    ) -> Result<(&Batch, Instant), CollectiveError> {
         const ENOUGH: &str = "there is a batch for each step";
         match self {
-            Self::Own(loader) => Ok(clock.loading(|| loader.next()).expect(ENOUGH)),
+            Self::Own(loader) => {
+                let batch = clock.loading(|| loader.next()).expect(ENOUGH);
+                Ok((batch, Instant::now()))
+            }
             Self::Dealt { loader, whole, part } => {
                 let each = together.div_ceil(group.world());
                 if let Some(loader) = loader {
@@ -71,6 +76,7 @@ impl Feed {
                 }
                 part.images.resize(each * length, 0.0);
                 part.labels.resize(each, 0);
+                let loaded = Instant::now();
                 clock.communicating(|| {
                     group.scatter(&whole.images, &mut part.images, 0)?;
                     group.scatter(&whole.labels, &mut part.labels, 0)
@@ -78,7 +84,7 @@ impl Feed {
                 let mine = together.saturating_sub(group.rank() * each).min(each);
                 part.images.truncate(mine * length);
                 part.labels.truncate(mine);
-                Ok(part)
+                Ok((part, loaded))
             }
         }
     }

@@ -322,7 +322,9 @@ impl Job {
     pub fn batches_in_all(&self, images: usize) -> usize {
         let (steps, an_epoch) = (self.steps(images), self.steps_an_epoch(images));
         let rest = steps % an_epoch;
-        (steps / an_epoch).saturating_mul(self.shard(0, images).steps()) + self.batches(rest, images).start
+        (steps / an_epoch)
+            .saturating_mul(self.shard(0, images).steps())
+            .saturating_add(self.batches(rest, images).start)
     }
 }
 

@@ -13,7 +13,7 @@
 //! | whether ranks are still equal | [`verify`] |
 //! | where the time goes | [`clock`], [`timebase`], [`trace`] |
 //! | what a rank says | [`records`] |
-//! | what all ranks together did | [`summary`] |
+//! | what all ranks together did | [`steps`], [`summary`] |
 //! | weights as files | [`checkpoint`] |
 
 pub mod batch_norm;
@@ -25,6 +25,7 @@ mod feed;
 pub mod fit;
 pub mod job;
 pub mod records;
+pub mod steps;
 pub mod strategy;
 pub mod summary;
 pub mod timebase;

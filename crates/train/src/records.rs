@@ -17,7 +17,7 @@ pub enum Report {
 }
 
 /// One rank's part of a step. Times are in seconds.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, PartialEq)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq)]
 pub struct Step {
     /// From 0, since the beginning.
     pub step: usize,
@@ -29,6 +29,11 @@ pub struct Step {
     pub seconds: f64,
     /// When this rank's last gradient was written, on the clock of all ranks.
     pub ready: f64,
+    /// When its gradients were those of all ranks, on the same clock.
+    pub synced: f64,
+    /// When each collective began and ended on the same clock, where some began before `ready`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overlapping: Vec<[f64; 2]>,
     /// What it took, by what was done.
     #[serde(flatten)]
     pub parts: Parts,
@@ -43,9 +48,6 @@ pub struct Parts {
     /// Synchronising while nothing else was done, with the waiting for other ranks in it.
     #[serde(rename = "comm_seconds")]
     pub comm: f64,
-    /// Synchronising behind computation.
-    #[serde(rename = "hidden_seconds")]
-    pub hidden: f64,
     /// Waiting for batches that were not ready.
     #[serde(rename = "data_seconds")]
     pub data: f64,
@@ -54,24 +56,14 @@ pub struct Parts {
 impl Parts {
     /// What the clock has added up so far.
     pub fn of(clock: &Clock) -> Self {
-        let [compute, comm, hidden, data] =
-            [clock.compute, clock.communication, clock.hidden, clock.data].map(|time| time.as_secs_f64());
-        Self { compute, comm, hidden, data }
+        let [compute, comm, data] = [clock.compute, clock.communication, clock.data].map(|time| time.as_secs_f64());
+        Self { compute, comm, data }
     }
 
     /// What has been added since then.
     pub fn since(self, then: Self) -> Self {
-        self.with(then, |now, then| now - then)
-    }
-
-    /// The same operation on each part.
-    pub fn with(self, other: Self, operation: impl Fn(f64, f64) -> f64) -> Self {
-        Self {
-            compute: operation(self.compute, other.compute),
-            comm: operation(self.comm, other.comm),
-            hidden: operation(self.hidden, other.hidden),
-            data: operation(self.data, other.data),
-        }
+        let (compute, comm) = (self.compute - then.compute, self.comm - then.comm);
+        Self { compute, comm, data: self.data - then.data }
     }
 }
 

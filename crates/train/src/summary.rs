@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Job;
-use crate::records::{Epoch, Outcome, Step};
+use crate::records::{Epoch, Outcome};
+use crate::steps::StepSummary;
 
 /// One run, as `--json` prints it and `summary.json` holds it.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
@@ -39,7 +40,7 @@ pub struct Summary {
     pub comm_seconds: f64,
     /// The part of it that was spent waiting for the slowest rank's last gradient, mean over the ranks.
     pub waiting_seconds: f64,
-    /// Time in synchronising gradients behind computation, mean over the ranks.
+    /// Time in which gradients were synchronised behind computation, mean over the ranks.
     pub hidden_seconds: f64,
     /// Time in waiting for batches that were not ready, mean over the ranks.
     pub data_seconds: f64,
@@ -57,51 +58,13 @@ pub struct Summary {
     pub weights_sha256: String,
 }
 
-/// What all ranks together did in a step.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct StepSummary {
-    /// Mean over its images.
-    pub loss: f64,
-    /// Mean over the ranks.
-    pub seconds: f64,
-    /// The rank that wrote its last gradient last.
-    pub slowest: usize,
-    /// How much later than the first, in seconds.
-    pub behind: f64,
-    /// How long the ranks waited for it, mean over the ranks.
-    pub waiting: f64,
-}
-
-/// All that a rank said.
+/// All that a rank said, but for its steps.
 #[derive(Debug, Clone)]
 pub struct RankRecord {
     /// Its epochs.
     pub epochs: Vec<Epoch>,
-    /// Its steps.
-    pub steps: Vec<Step>,
     /// How it ended.
     pub outcome: Outcome,
-}
-
-/// Each step, over all ranks.
-pub fn sum_up_steps(ranks: &[RankRecord]) -> Vec<StepSummary> {
-    let world = ranks.len() as f64;
-    let step = |step: usize| {
-        let of_step = || ranks.iter().map(|rank| &rank.steps[step]);
-        let images: usize = of_step().map(|step| step.images).sum();
-        let (slowest, last) =
-            of_step().map(|step| step.ready).enumerate().max_by(|a, b| a.1.total_cmp(&b.1)).expect("there are ranks");
-        let first = of_step().map(|step| step.ready).fold(f64::INFINITY, f64::min);
-        StepSummary {
-            loss: of_step().map(|step| step.loss_sum).sum::<f64>() / images as f64,
-            seconds: of_step().map(|step| step.seconds).sum::<f64>() / world,
-            slowest,
-            behind: last - first,
-            // Nobody can be in step before the last gradient is written.
-            waiting: of_step().map(|step| (last - step.ready).min(step.parts.comm)).sum::<f64>() / world,
-        }
-    };
-    (0..ranks[0].steps.len()).map(step).collect()
 }
 
 /// Two ranks ended with different weights.
@@ -117,7 +80,7 @@ pub struct OutOfStep {
 }
 
 /// Sums a run up from what each rank said.
-pub fn sum_up(job: &Job, ranks: &[RankRecord]) -> Result<Summary, OutOfStep> {
+pub fn sum_up(job: &Job, ranks: &[RankRecord], steps: &[StepSummary]) -> Result<Summary, OutOfStep> {
     let expected = &ranks[0].outcome.weights_sha256;
     for (rank, RankRecord { outcome, .. }) in ranks.iter().enumerate() {
         if outcome.weights_sha256 != *expected {
@@ -147,7 +110,7 @@ pub fn sum_up(job: &Job, ranks: &[RankRecord]) -> Result<Summary, OutOfStep> {
     let test_correct: usize = outcomes().map(|outcome| outcome.test_correct).sum();
     let test_accuracy = test_correct as f64 / test_images as f64;
     epoch_test_accuracies[epochs - 1] = Some(test_accuracy);
-    let steps = ranks[0].outcome.steps;
+    let over_steps = |part: fn(&StepSummary) -> f64| steps.iter().map(part).sum::<f64>();
     let compute_seconds = mean(|outcome| outcome.parts.compute);
     let predicted_comm = ranks[0].outcome.predicted_comm;
     Ok(Summary {
@@ -155,18 +118,18 @@ pub fn sum_up(job: &Job, ranks: &[RankRecord]) -> Result<Summary, OutOfStep> {
         algorithm: job.sync.algorithm_name().to_owned(),
         workers: job.workers,
         epochs,
-        steps,
+        steps: steps.len(),
         train_loss: epoch_losses[epochs - 1],
         train_accuracy: epoch_accuracies[epochs - 1],
         test_accuracy,
         seconds: mean(|outcome| outcome.seconds),
         seconds_per_step: mean(|outcome| outcome.seconds_per_step),
         mean_seconds_per_step: mean(|outcome| outcome.mean_seconds_per_step),
-        predicted_seconds_per_step: predicted_comm.map(|comm| compute_seconds / steps as f64 + comm),
+        predicted_seconds_per_step: predicted_comm.map(|comm| compute_seconds / steps.len() as f64 + comm),
         compute_seconds,
         comm_seconds: mean(|outcome| outcome.parts.comm),
-        waiting_seconds: sum_up_steps(ranks).iter().map(|step| step.waiting).sum(),
-        hidden_seconds: mean(|outcome| outcome.parts.hidden),
+        waiting_seconds: over_steps(|step| step.waiting),
+        hidden_seconds: over_steps(|step| step.hidden),
         data_seconds: mean(|outcome| outcome.parts.data),
         bytes_sent: outcomes().map(|outcome| outcome.bytes_sent).max().unwrap_or(0),
         messages_sent: outcomes().map(|outcome| outcome.messages_sent).max().unwrap_or(0),

@@ -93,6 +93,10 @@ struct Rank<'a> {
     clock: Clock,
     timebase: Timebase,
     tracer: Tracer,
+    /// For predictions.
+    backward_times: BackwardTimes,
+    /// Bytes and messages that had nothing to do with training.
+    aside: (u64, u64),
     /// Steps done.
     steps: usize,
 }
@@ -148,6 +152,8 @@ impl<'a> Rank<'a> {
             clock,
             timebase,
             tracer,
+            backward_times: BackwardTimes::default(),
+            aside: (0, 0),
             steps: 0,
         })
     }
@@ -173,8 +179,15 @@ impl<'a> Rank<'a> {
         self.optimize();
 
         let (seconds, parts) = (self.clock.end_step(), Parts::of(&self.clock).since(before));
-        let ready = self.timebase.seconds(synced.ready);
-        let done = Step { step: self.steps, images: trained, loss_sum: score.loss, seconds, ready, parts };
+        let at = |moment| self.timebase.seconds(moment);
+        let overlaps = synced.reductions.iter().any(|reduced| reduced.began < synced.ready);
+        let overlapping = match overlaps {
+            true => synced.reductions.iter().map(|reduced| [at(reduced.began), at(reduced.ended)]).collect(),
+            false => Vec::new(),
+        };
+        let (ready, synced) = (at(synced.ready), at(synced.ended));
+        let (step, images, loss_sum) = (self.steps, trained, score.loss);
+        let done = Step { step, images, loss_sum, seconds, ready, synced, overlapping, parts };
         self.steps += 1;
         Ok((done, score))
     }
@@ -184,7 +197,10 @@ impl<'a> Rank<'a> {
         let began = Instant::now();
         self.clock.communicating(|| {
             self.strategy.replicate(self.group, &mut self.model)?;
-            self.group.broadcast(self.model.statistics_mut(), 0)
+            match self.model.has_statistics() {
+                true => self.group.broadcast(self.model.statistics_mut(), 0),
+                false => Ok(()),
+            }
         })?;
         self.tracer.since(self.steps, Kind::Communication, "replicate", began);
         Ok(())
@@ -194,15 +210,18 @@ impl<'a> Rank<'a> {
     fn forward(&mut self, place: (usize, usize), batch: usize, score: &mut Score) -> Result<usize, WorkerError> {
         let began = Instant::now();
         let together = self.shard.step_images(batch);
-        let batch = self.feed.next(&mut self.clock, self.group, together, self.canvas.len())?;
-        self.tracer.since(self.steps, Kind::Data, "data", began);
+        let (batch, loaded) = self.feed.next(&mut self.clock, self.group, together, self.canvas.len())?;
+        self.tracer.between(self.steps, Kind::Data, "data", began, loaded);
+        if self.job.sync == Sync::DataParallel {
+            self.tracer.since(self.steps, Kind::Communication, "scatter", loaded);
+        }
 
         let began = Instant::now();
         let Score { loss, correct } =
             self.clock.computing(|| self.model.forward(&batch.images, &batch.labels, Phase::Training));
         self.tracer.since(self.steps, Kind::Forward, "forward", began);
         if let Some(together) = &self.together {
-            together.check()?;
+            self.clock.rebook(together.check()?);
         }
         if !loss.is_finite() {
             let layer = self.model.first_not_finite(&batch.images, &batch.labels).unwrap_or("the loss").to_owned();
@@ -233,8 +252,12 @@ impl<'a> Rank<'a> {
         let earlier = if accumulated { &self.accumulated[..] } else { &[] };
         let pass = Pass { images: &batch.images, labels: &batch.labels, scale, accumulated: earlier };
         let began = Instant::now();
-        let synced = self.strategy.backward(self.group, &mut self.model, pass)?;
+        let mut synced = self.strategy.backward(self.group, &mut self.model, pass)?;
+        synced.ended = Instant::now();
         self.clock.synchronising(began, &synced);
+        if self.job.predict {
+            self.backward_times.add(&self.model, batch.len() == self.job.batch);
+        }
         self.tracer.backward(self.steps, &self.model);
         self.tracer.reductions(self.steps, &synced);
         Ok(synced)
@@ -250,15 +273,20 @@ impl<'a> Rank<'a> {
         self.tracer.since(self.steps, Kind::Optimizer, "optimizer", began);
     }
 
-    /// A layer has nobody to tell that it could not add its statistics up.
-    fn check_statistics(&self) -> Result<(), WorkerError> {
-        Ok(self.together.as_ref().map_or(Ok(()), Together::check)?)
+    /// A layer has nobody to tell that it could not add its statistics up, nor how long that took.
+    fn check_statistics(&mut self) -> Result<(), WorkerError> {
+        if let Some(together) = &self.together {
+            self.clock.rebook(together.check()?);
+        }
+        Ok(())
     }
 
-    /// Does what the clock does not count.
+    /// Does what is no part of training: neither its time counts nor what it sends.
     fn pausing<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
-        let began = Instant::now();
+        let (began, before) = (Instant::now(), self.sent());
         let result = work(self);
+        let after = self.sent();
+        self.aside = (self.aside.0 + after.0 - before.0, self.aside.1 + after.1 - before.1);
         self.clock.leave_out(began);
         result
     }
@@ -287,14 +315,15 @@ impl<'a> Rank<'a> {
     /// Bytes and messages that this rank has sent to keep in step.
     fn sent(&mut self) -> (u64, u64) {
         let (bytes, messages) = self.together.as_ref().map_or((0, 0), Together::sent);
-        (self.group.bytes_sent() + bytes, self.group.messages_sent() + messages)
+        (self.group.bytes_sent() + bytes - self.aside.0, self.group.messages_sent() + messages - self.aside.1)
     }
 
     /// Seconds of a step's communication that the cost model expects to be exposed.
     fn predict(&mut self) -> Result<f64, WorkerError> {
         let tuning = tune::measure(self.group)?;
         let (hosts, shared) = (self.group.hosts(), self.group.can_be_direct());
-        Ok(self.strategy.predict(&Numbers { tuning, hosts, shared }, &self.model))
+        let backward = self.backward_times.means(&self.model);
+        Ok(self.strategy.predict(&Numbers { tuning, hosts, shared, backward }, &self.model))
     }
 
     /// Tests, and sums up.
@@ -321,6 +350,36 @@ impl<'a> Rank<'a> {
             weights_sha256: sha256(&weights),
         };
         Ok((outcome, weights))
+    }
+}
+
+/// How long each layer's backward takes in a step with a whole batch.
+#[derive(Default)]
+struct BackwardTimes {
+    sums: Vec<f64>,
+    steps: usize,
+}
+
+impl BackwardTimes {
+    /// Adds the model's last backward; shorter batches count only while there are no others.
+    fn add(&mut self, model: &Model, whole: bool) {
+        if whole || self.steps == 0 {
+            let seconds = model.timeline().map(|layer| layer.backward.took.as_secs_f64());
+            match self.steps {
+                0 => self.sums = seconds.collect(),
+                _ => self.sums.iter_mut().zip(seconds).for_each(|(sum, seconds)| *sum += seconds),
+            }
+            self.steps += 1;
+        }
+    }
+
+    /// Where each layer's gradients end in the flat buffer, and the seconds of its backward; last layer first.
+    fn means(&self, model: &Model) -> Vec<(usize, f64)> {
+        let seconds = self.sums.iter().map(|sum| sum / self.steps as f64);
+        let ends = model.timeline().map(|layer| layer.gradients_end);
+        let mut layers: Vec<(usize, f64)> = ends.zip(seconds).collect();
+        layers.reverse();
+        layers
     }
 }
 

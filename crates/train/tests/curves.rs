@@ -12,6 +12,7 @@ use ringstep_nn::Architecture;
 use ringstep_nn::optim::Rule;
 use ringstep_train::job::{Design, Length};
 use ringstep_train::records::Report;
+use ringstep_train::steps::StepBook;
 use ringstep_train::summary::{RankRecord, Summary, sum_up};
 use ringstep_train::worker;
 use ringstep_train::{Job, Sync, checkpoint};
@@ -69,15 +70,20 @@ fn train(job: &Job, init: Option<&Path>, data: &Dataset) -> (Summary, Vec<u8>) {
                     };
                     let (outcome, weights) =
                         worker::run(job, init, data, &mut Group::new(transport), &mut keep).unwrap();
-                    (RankRecord { epochs, steps, outcome }, weights)
+                    (RankRecord { epochs, outcome }, steps, weights)
                 })
             })
             .collect();
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
     });
-    let weights = ranks[0].1.clone();
-    let ranks: Vec<_> = ranks.into_iter().map(|(record, _)| record).collect();
-    (sum_up(job, &ranks).unwrap(), weights)
+    let weights = ranks[0].2.clone();
+    let mut book = StepBook::new(job.workers);
+    let mut records = Vec::new();
+    for (rank, (record, steps, _)) in ranks.into_iter().enumerate() {
+        book.add(rank, steps);
+        records.push(record);
+    }
+    (sum_up(job, &records, &book.steps).unwrap(), weights)
 }
 
 fn assert_close(what: &str, ours: &[f64], theirs: &[f64], tolerance: f64) {

@@ -18,7 +18,9 @@ use ringstep_nn::optim::Rule;
 use ringstep_train::batch_norm::BatchNorm;
 use ringstep_train::job::{Design, Length};
 use ringstep_train::records::Report;
-use ringstep_train::summary::{RankRecord, Summary, sum_up, sum_up_steps};
+use ringstep_train::records::Step;
+use ringstep_train::steps::StepBook;
+use ringstep_train::summary::{RankRecord, Summary, sum_up};
 use ringstep_train::trace::{Lane, Span};
 use ringstep_train::{Job, Sync, worker};
 
@@ -102,7 +104,7 @@ fn on_ranks<T: Send>(over: Over, world: usize, work: impl Fn(Group) -> T + Sync_
 trait Sync_: std::marker::Sync {}
 impl<T: std::marker::Sync> Sync_ for T {}
 
-fn records(job: &Job, over: Over, data: &Dataset) -> Vec<(RankRecord, Vec<Span>)> {
+fn records(job: &Job, over: Over, data: &Dataset) -> Vec<(RankRecord, Vec<Step>, Vec<Span>)> {
     job.validate(data.train.len()).unwrap();
     on_ranks(over, job.workers, |mut group| {
         let (mut epochs, mut steps, mut spans) = (Vec::new(), Vec::new(), Vec::new());
@@ -112,13 +114,17 @@ fn records(job: &Job, over: Over, data: &Dataset) -> Vec<(RankRecord, Vec<Span>)
             Report::Spans(more) => spans.extend(more),
         };
         let (outcome, _) = worker::run(job, None, data, &mut group, &mut keep).unwrap();
-        (RankRecord { epochs, steps, outcome }, spans)
+        (RankRecord { epochs, outcome }, steps, spans)
     })
 }
 
 fn train(job: &Job, over: Over, data: &Dataset) -> (Summary, Vec<f64>) {
-    let ranks: Vec<RankRecord> = records(job, over, data).into_iter().map(|(record, _)| record).collect();
-    (sum_up(job, &ranks).unwrap(), sum_up_steps(&ranks).iter().map(|step| step.loss).collect())
+    let (mut book, mut ranks) = (StepBook::new(job.workers), Vec::new());
+    for (rank, (record, steps, _)) in records(job, over, data).into_iter().enumerate() {
+        book.add(rank, steps);
+        ranks.push(record);
+    }
+    (sum_up(job, &ranks, &book.steps).unwrap(), book.steps.iter().map(|step| step.loss).collect())
 }
 
 fn assert_same(what: &str, ours: &(Summary, Vec<f64>), theirs: &(Summary, Vec<f64>)) {
@@ -146,20 +152,23 @@ fn ddp_follows_one_rank_for_any_workers_and_buckets() {
 #[test]
 fn every_way_follows_one_rank_by_any_algorithm_over_any_transport() {
     let data = data(40);
-    let alone = train(&job(Sync::Single, 1, 9, None), Over::Mem, &data);
-    for over in [Over::Mem, Over::Tcp, Over::Shm] {
+    for (over, workers) in
+        [Over::Mem, Over::Tcp, Over::Shm].into_iter().flat_map(|over| [(over, 2), (over, 3), (over, 5)])
+    {
+        let alone = train(&job(Sync::Single, 1, 3 * workers, None), Over::Mem, &data);
         for algorithm in Algorithm::ALL {
             if algorithm.needs_shared_memory() && matches!(over, Over::Tcp) {
                 continue;
             }
             let algorithm = Some(algorithm);
             for sync in [Sync::AllReduce(algorithm), Sync::Ddp { algorithm, bucket: Some(1000) }] {
-                let what = format!("{sync:?} over {over:?}");
-                assert_same(&what, &train(&job(sync, 3, 3, None), over, &data), &alone);
+                let what = format!("{workers} workers, {sync:?} over {over:?}");
+                assert_same(&what, &train(&job(sync, workers, 3, None), over, &data), &alone);
             }
         }
         for sync in [Sync::GatherScatter, Sync::DataParallel, Sync::AllReduce(None)] {
-            assert_same(&format!("{sync:?} over {over:?}"), &train(&job(sync, 3, 3, None), over, &data), &alone);
+            let what = format!("{workers} workers, {sync:?} over {over:?}");
+            assert_same(&what, &train(&job(sync, workers, 3, None), over, &data), &alone);
         }
     }
 }
@@ -178,7 +187,9 @@ fn with_synchronised_batch_norm_ranks_follow_one_with_the_whole_batch() {
     // Over TCP the statistics have connections of their own, beside those of the gradients.
     let alone = train(&job(Sync::Single, 1, 9, Some(BatchNorm::Local)), Over::Mem, &data);
     let sync = Sync::Ddp { algorithm: RING, bucket: Some(1) };
-    assert_same("tcp", &train(&job(sync, 3, 3, Some(BatchNorm::Sync)), Over::Tcp, &data), &alone);
+    for over in [Over::Tcp, Over::Shm] {
+        assert_same("own connections", &train(&job(sync, 3, 3, Some(BatchNorm::Sync)), over, &data), &alone);
+    }
 }
 
 #[test]
@@ -202,7 +213,7 @@ fn accumulated_batches_equal_one_large_batch() {
         Sync::DataParallel,
     ] {
         let accumulating = Job { accumulate: 2, ..job(sync, 3, 2, None) };
-        let large = Job { deal: Deal::Strided, ..job(Sync::Single, 1, 12, None) };
+        let large = job(Sync::Single, 1, 12, None);
         assert_same(&format!("{sync:?}"), &train(&accumulating, Over::Mem, &data), &train(&large, Over::Mem, &data));
     }
 }
@@ -214,7 +225,7 @@ fn contiguous_shards_train_on_every_image() {
     let contiguous = Job { deal: Deal::Contiguous, ..job(Sync::AllReduce(RING), 4, 3, None) };
     let ranks = records(&contiguous, Over::Mem, &data);
     for epoch in 0..3 {
-        assert_eq!(ranks.iter().map(|(rank, _)| rank.epochs[epoch].images).sum::<usize>(), 47);
+        assert_eq!(ranks.iter().map(|(rank, ..)| rank.epochs[epoch].images).sum::<usize>(), 47);
     }
     let strided = train(&Job { deal: Deal::Strided, ..contiguous.clone() }, Over::Mem, &data);
     assert_ne!(train(&contiguous, Over::Mem, &data).1, strided.1);
@@ -224,7 +235,7 @@ fn contiguous_shards_train_on_every_image() {
 fn spans_lie_within_their_steps_on_both_lanes() {
     let data = data(40);
     let job = Job { trace_steps: 2, ..job(Sync::Ddp { algorithm: RING, bucket: Some(1) }, 3, 3, None) };
-    for (record, spans) in records(&job, Over::Mem, &data) {
+    for (record, steps, spans) in records(&job, Over::Mem, &data) {
         assert!(spans.iter().all(|span| span.step < 2 && span.seconds >= 0.0));
         for step in 0..2 {
             let of = |lane| spans.iter().filter(move |span| span.step == step && span.lane == lane);
@@ -242,7 +253,7 @@ fn spans_lie_within_their_steps_on_both_lanes() {
                 assert!(spans.windows(2).all(|pair| pair[0].began + pair[0].seconds <= pair[1].began + 1e-9));
             }
         }
-        let total = |part: fn(&ringstep_train::records::Step) -> f64| record.steps.iter().map(part).sum::<f64>();
+        let total = |part: fn(&Step) -> f64| steps.iter().map(part).sum::<f64>();
         assert!((total(|step| step.parts.compute) - record.outcome.parts.compute).abs() < 1e-6);
         assert!(total(|step| step.parts.comm + step.parts.compute + step.parts.data) <= total(|step| step.seconds));
     }

@@ -56,12 +56,12 @@ pub(super) fn start(task: &Task, world: usize) -> Result<(Processes, Receiver<Ev
     Ok((crew, events))
 }
 
-/// The cores to which workers are bound in turn, if there are fewer than workers. Left to itself, the system now and then
-/// lets three workers share one core while another has little to do, and all wait for the last.
+/// The cores to which workers are bound in turn, if each then has as many. Left to itself, the system now and then lets
+/// three workers share one core while another has little to do, and all wait for the last.
 fn cores_to_deal_out(world: usize) -> Vec<usize> {
     let Ok(allowed) = sched_getaffinity(None) else { return Vec::new() };
     let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).collect();
-    if cores.len() < world { cores } else { Vec::new() }
+    if cores.len() < world && world.is_multiple_of(cores.len()) { cores } else { Vec::new() }
 }
 
 /// What starts a worker.

@@ -32,7 +32,11 @@ impl Task {
     /// How worker processes are started.
     pub fn way(&self) -> Way {
         let (meet, start_with, pin) = match self {
-            Self::Train { settings, .. } => (settings.meet, settings.start_with.clone(), settings.pin),
+            // Whoever starts workers by a command of their own, or with many threads, has other plans for the cores.
+            Self::Train { settings, .. } => {
+                let free = settings.start_with.is_some() || settings.threads != Some(1);
+                (settings.meet, settings.start_with.clone(), settings.pin.map(|pin| pin && !free))
+            }
             Self::Bench(_) => (None, None, None),
         };
         Way { meet: meet.unwrap_or(Ipv4Addr::LOCALHOST.into()), start_with, pin: pin.unwrap_or(true) }
@@ -51,7 +55,7 @@ impl Task {
 pub struct Way {
     pub meet: IpAddr,
     pub start_with: Option<String>,
-    /// Whether each is bound to a core if there are more workers than cores.
+    /// Whether each is bound to a core if all cores then have several.
     pub pin: bool,
 }
 

@@ -247,8 +247,7 @@ pub fn bars(bars: &[Bar]) -> String {
             svg,
             r#"<rect class="hidden" x="{NAMES}" y="{}" width="{:.1}" height="{STRIP}"><title>{name}: hidden communication {}</title></rect>"#,
             top + 33.0,
-            // Several collectives can hide behind less computation than they take in all, never behind more.
-            wide(split.hidden.min(split.compute)),
+            wide(split.hidden),
             seconds(split.hidden),
         );
         let _ = write!(

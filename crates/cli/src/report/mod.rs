@@ -118,7 +118,8 @@ fn pictures(rows: &[Row]) -> String {
         let (step, svg) = timeline::step_picture(row)?;
         Some(format!(r#"<h3>{}, step {step}</h3><figure class="scroll">{svg}</figure>"#, escape(&row_name(&row.job)),))
     };
-    rows.iter().filter_map(picture).collect()
+    let pictures: String = rows.iter().filter_map(picture).collect();
+    if pictures.is_empty() { "<p>No step was traced.</p>".to_owned() } else { pictures }
 }
 
 fn slowest_ranks(rows: &[Row]) -> String {

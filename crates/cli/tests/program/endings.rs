@@ -36,9 +36,13 @@ fn is_gone(process: u32) -> bool {
 impl Job {
     /// Starts the job and waits until its workers are training.
     fn start() -> Self {
+        Self::start_with("")
+    }
+
+    fn start_with(options: &str) -> Self {
         let place = Place::new();
         let launcher = place
-            .command("train --epochs 1000000 --out run")
+            .command(&format!("train --epochs 1000000 --out run {options}"))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -105,12 +109,22 @@ fn a_polite_request_to_end_ends_all() {
 
 #[test]
 fn a_worker_that_dies_ends_all_and_is_named() {
-    let job = Job::start();
-    // Started in the order of their ranks.
-    signal("KILL", job.workers[2]);
-    let output = job.end();
-    assert_eq!(output.status.code(), Some(1));
-    assert_eq!(errors(&output), "error: rank 2 died: killed by signal 9\n");
+    let network = "input = [8, 8, 1]\n[[layer]]\ntype = \"batch-norm\"\n[[layer]]\ntype = \"linear\"\noutputs = 10\n";
+    let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
+    std::fs::write(file.path(), network).unwrap();
+    // While gradients are reduced behind backward, and statistics are added up at the same time.
+    let overlapping = format!(
+        "--sync ddp --bucket 100 --batch-norm sync --model {} --dataset synthetic --samples 100",
+        file.path().display()
+    );
+    for options in ["", &overlapping] {
+        let job = Job::start_with(options);
+        // Started in the order of their ranks.
+        signal("KILL", job.workers[2]);
+        let output = job.end();
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(errors(&output), "error: rank 2 died: killed by signal 9\n");
+    }
 }
 
 #[test]

@@ -47,6 +47,10 @@ fn ways_of_synchronising_take_what_they_can_use() {
         "data-parallel is one process: its workers are threads, not processes"
     );
     assert_eq!(
+        place.refused("train --sync data-parallel --verify-every 5"),
+        "--verify-every: data-parallel has one model, that of rank 0: nothing can differ"
+    );
+    assert_eq!(
         place.refused("train --verify-every 0"),
         "0 steps from one comparison of the ranks to the next: at least 1 is needed"
     );

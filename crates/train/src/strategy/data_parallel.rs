@@ -23,7 +23,7 @@ impl Strategy for DataParallel {
         pass.alone(model);
         let ready = Instant::now();
         group.reduce(model.gradients_mut(), Op::Sum, HOLDER)?;
-        Ok(Synced { ready, reductions: vec![Reduced { began: ready, ended: Instant::now() }] })
+        Ok(Synced::new(ready, vec![Reduced { began: ready, ended: Instant::now() }]))
     }
 
     fn steps_on(&self, rank: usize) -> bool {
@@ -34,7 +34,7 @@ impl Strategy for DataParallel {
         vec!["gradients to rank 0".to_owned()]
     }
 
-    /// Up and down a tree go the gradients and the parameters. Images are left out: they are small against both.
+    /// Up and down a tree go the gradients and the parameters. The images that rank 0 deals out are left out.
     fn predict(&self, numbers: &Numbers, model: &Model) -> f64 {
         let all = model.parameters().iter().filter(|parameter| parameter.trained).map(|p| p.range().len()).sum();
         numbers.all_reduce(Some(Algorithm::Tree), all)

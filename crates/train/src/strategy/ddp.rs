@@ -33,7 +33,7 @@ impl Strategy for Ddp {
             });
             Instant::now()
         })?;
-        Ok(Synced { ready, reductions })
+        Ok(Synced::new(ready, reductions))
     }
 
     fn labels(&self, _: &Model) -> Vec<String> {
@@ -41,19 +41,19 @@ impl Strategy for Ddp {
     }
 
     /// Follows the buckets one after the other: each starts once it is complete and the one before it is through.
-    fn predict(&self, numbers: &Numbers, model: &Model) -> f64 {
-        let mut layers = model.timeline().rev();
+    fn predict(&self, numbers: &Numbers, _: &Model) -> f64 {
+        let mut layers = numbers.backward.iter();
         let (mut backward, mut free) = (0.0, 0f64);
         let mut reached = 0;
         for (&end, length) in self.buckets.ends.iter().zip(self.buckets.lengths()) {
             while reached < end {
-                let layer = layers.next().expect("layers hold all gradients");
-                backward += layer.backward.took.as_secs_f64();
-                reached = layer.gradients_end;
+                let (layer_end, seconds) = layers.next().expect("layers hold all gradients");
+                backward += seconds;
+                reached = *layer_end;
             }
             free = free.max(backward) + numbers.all_reduce(self.algorithm, length);
         }
-        backward += layers.map(|layer| layer.backward.took.as_secs_f64()).sum::<f64>();
+        backward += layers.map(|(_, seconds)| seconds).sum::<f64>();
         (free - backward).max(0.0)
     }
 }

@@ -36,8 +36,7 @@ pub(crate) trait Strategy {
     /// What each of a step's collectives is about, in their order.
     fn labels(&self, model: &Model) -> Vec<String>;
 
-    /// Seconds of communication that remain exposed in a step if these numbers hold. The model's times are those of its
-    /// last step.
+    /// Seconds of communication that remain exposed in a step if these numbers hold.
     fn predict(&self, numbers: &Numbers, model: &Model) -> f64;
 }
 
@@ -72,6 +71,14 @@ pub(crate) struct Synced {
     pub ready: Instant,
     /// When each collective went on.
     pub reductions: Vec<Reduced>,
+    /// All was done.
+    pub ended: Instant,
+}
+
+impl Synced {
+    fn new(ready: Instant, reductions: Vec<Reduced>) -> Self {
+        Self { ready, reductions, ended: Instant::now() }
+    }
 }
 
 /// What predictions rest on.
@@ -79,6 +86,8 @@ pub(crate) struct Numbers {
     pub tuning: Tuning,
     pub hosts: Vec<usize>,
     pub shared: bool,
+    /// Where each layer's gradients end in the flat buffer, and the seconds of its backward; last layer first.
+    pub backward: Vec<(usize, f64)>,
 }
 
 impl Numbers {
@@ -97,7 +106,7 @@ struct Single;
 impl Strategy for Single {
     fn backward(&mut self, _: &mut Group, model: &mut Model, pass: Pass<'_>) -> Result<Synced, CollectiveError> {
         pass.alone(model);
-        Ok(Synced { ready: Instant::now(), reductions: Vec::new() })
+        Ok(Synced::new(Instant::now(), Vec::new()))
     }
 
     fn labels(&self, _: &Model) -> Vec<String> {

@@ -33,7 +33,7 @@ impl Strategy for PerParameter {
             group.all_reduce(&mut model.gradients_mut()[range.clone()], Op::Sum, how(self.algorithm))?;
             reductions.push(Reduced { began, ended: Instant::now() });
         }
-        Ok(Synced { ready, reductions })
+        Ok(Synced::new(ready, reductions))
     }
 
     fn labels(&self, model: &Model) -> Vec<String> {
