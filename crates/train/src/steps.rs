@@ -63,7 +63,8 @@ fn sum_up(ranks: &[Step]) -> StepSummary {
     let going: Vec<f64> = (0..count).map(|at| come(at).fold(f64::NEG_INFINITY, f64::max)).collect();
     let during = |step: &Step, from: f64, until: f64| -> f64 {
         let part = |(going, [_, ended]): (&f64, &[f64; 2])| (ended.min(until) - going.max(from)).max(0.0);
-        going.iter().zip(&step.overlapping).map(part).sum()
+        // Not `sum`, whose nothing is -0.
+        going.iter().zip(&step.overlapping).map(part).fold(0.0, |sum, part| sum + part)
     };
     let waiting = |step: &Step| match step.overlapping.is_empty() {
         // All collectives came after the last gradient: none could end before the slowest rank's.
