@@ -16,7 +16,7 @@ for mpi in openmpi mpich; do
     "mpicc.$mpi" -O2 bench/collectives/mpi_allreduce.c -o "$peers/allreduce-$mpi" -lm
 done
 cc -O2 -pthread bench/collectives/stream.c -o "$peers/stream"
-cc -O2 bench/collectives/loopback.c -o "$peers/loopback"
+[[ $(uname -m) != x86_64 ]] || cc -O2 bench/collectives/movsb.c -o "$peers/movsb"
 
 repository=$PWD
 cd "$here" # where --record's path is relative to

@@ -24,7 +24,6 @@ PROGRAMS = ["openmpi", "mpich", "gloo", "shm", "tcp"]
 # A median this many times the best means that other jobs held the cores, while a rank spun for one that had none.
 # Beating a peer in that state proves nothing: such a ratio is marked ? and not counted as met.
 DISTURBED = 10
-BARE = [16 * MIB, 64 * MIB]  # where tcp is set beside a bare exchange over loopback
 RATIOS = [("shm", "openmpi"), ("shm", "mpich"), ("tcp", "gloo")]
 
 
@@ -81,11 +80,10 @@ def rows(program, command):
 
 
 def measure(args):
-    """{(workers, program, bytes): (median over rounds of us_p50, best us_min)}, best GB/s of streaming,
-    {(workers, bytes): median over rounds of the ms of a bare exchange}, what failed. Rounds alternate programs, so that
-    a busy minute of the machine meets all of them."""
+    """{(workers, program, bytes): (median over rounds of us_p50, best us_min)}, best GB/s of streaming, what failed.
+    Rounds alternate programs, so that a busy minute of the machine meets all of them."""
     seen = {}  # (workers, program, bytes) -> {way: [(us_p50, us_min) of each round]}
-    bandwidth, bare, failures = 0.0, {}, []
+    bandwidth, failures = 0.0, []
     for round_ in range(args.rounds):
         try:
             bandwidth = max(bandwidth, float(run([str(PEERS / "stream")])))
@@ -101,31 +99,21 @@ def measure(args):
                             times.append((row["us_p50"], row["us_min"]))
                     except RuntimeError as error:
                         failures.append(f"{program} x{workers} left out of round {round_ + 1}: {error}")
-            for size in [size for size in BARE if "tcp" in args.only and size <= args.max]:
-                try:
-                    ways = run([str(PEERS / "loopback"), str(workers), str(size)]).split()
-                    bare.setdefault((workers, size), []).append(min(map(float, ways)))
-                except (RuntimeError, ValueError) as error:
-                    failures.append(f"loopback x{workers} left out of round {round_ + 1}: {error}")
     best = {}
     for key, ways in seen.items():
         median = min(statistics.median(p50 for p50, _ in times) for times in ways.values())
         best[key] = median, min(least for times in ways.values() for _, least in times)
-    return best, bandwidth, {key: statistics.median(times) for key, times in bare.items()}, failures
+    return best, bandwidth, failures
 
 
-def against_bare_exchange(best, p, size, bare):
-    """tcp beside what a simple loop gets from loopback for the same bytes, and where twice gloo's speed would be."""
-    took = best[p, "tcp", size][0] / 1e3
-    text = f"tcp at {size_name(size)} takes {took:.1f} ms, {took / bare:.2f} times the {bare:.1f} ms of a bare exchange"
-    text += " of the same bytes over loopback, which reduces nothing"
-    if (p, "gloo", size) in best:
-        goal = best[p, "gloo", size][0] / 2e3
-        text += f"; twice gloo's speed would be {goal:.1f} ms, {goal / bare:.2f} times"
-    return text + "."
+def copying(lines):
+    """How much the processor minds where it copies: crates/comm/src/transport/stream.rs."""
+    if (PEERS / "movsb").exists():
+        near, far = map(float, run([str(PEERS / "movsb")]).split())
+        lines += ["", f"rep movsb copies {near:.1f} GB/s to 16 bytes further into a page than from, else {far:.1f}."]
 
 
-def report(args, best, bandwidth, bare):
+def report(args, best, bandwidth):
     """Lines: for each number of workers both tables, the bounds; then how many targets are met."""
     lines, met, asked, unknown, disturbed = [], 0, 0, 0, 0
     sizes = [KIB * 4**i for i in range(32) if KIB * 4**i <= args.max]
@@ -165,8 +153,6 @@ def report(args, best, bandwidth, bare):
             took = best[p, "shm", 64 * MIB][0]
             lines += ["", f"shm at 64 MiB takes {took / 1e3:.1f} ms, {took / bound:.2f} times the {bound / 1e3:.1f} ms"]
             lines[-1] += f" that reading every input and writing every output once takes at {bandwidth:.1f} GB/s."
-        for size in [size for size in BARE if (p, size) in bare and (p, "tcp", size) in best]:
-            lines += ["", against_bare_exchange(best, p, size, bare[p, size])]
     if asked:
         lines += ["", f"{met} of {asked} targets met: shm at least 1.5 times Open MPI's busbw from 64 KiB on and"]
         lines[-1] += " no less below, tcp at least 2 times gloo's."
@@ -210,8 +196,9 @@ def main():
     args = parser.parse_args()
 
     load = os.getloadavg()[0]
-    best, bandwidth, bare, failures = measure(args)
-    lines = circumstances("bench/collectives.sh", load, versions(args)) + [""] + report(args, best, bandwidth, bare)
+    best, bandwidth, failures = measure(args)
+    lines = circumstances("bench/collectives.sh", load, versions(args)) + [""] + report(args, best, bandwidth)
+    copying(lines)
     for failure in failures:
         lines += ["", failure]
     print("\n".join(lines))

@@ -108,7 +108,8 @@ pub(crate) struct Header {
     /// The length of the message.
     pub bytes: u64,
     root: u32,
-    padding: u32,
+    /// Bytes between the header and its message.
+    pub lead: u32,
 }
 
 impl Header {
@@ -125,7 +126,7 @@ impl Header {
             elements: call.elements,
             bytes: bytes as u64,
             root: call.root.unwrap_or(u32::MAX),
-            padding: 0,
+            lead: 0,
         }
     }
 

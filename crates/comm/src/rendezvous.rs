@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use crate::transport::tcp::{Tcp, is_transient, poll_until};
+use crate::transport::is_transient;
+use crate::transport::tcp::{Tcp, poll_until};
 
 /// The secret that the ranks of one job share.
 pub type Token = [u8; 16];
@@ -157,7 +158,19 @@ pub fn join(
         let seat = peers.get_mut(caller.rank as usize).filter(|seat| seat.is_none() && above);
         *seat.ok_or(not_free)? = Some(stream);
     }
-    Tcp::new(rank, peers).map_err(failed("set up its connections"))
+    Tcp::new(rank, peers, hosts(&addresses)).map_err(failed("set up its connections"))
+}
+
+/// Ranks with the same address are on the same host. Hosts are numbered in the order of their first ranks.
+fn hosts(addresses: &[SocketAddr]) -> Vec<usize> {
+    let mut known: Vec<IpAddr> = Vec::new();
+    let number = |address: &SocketAddr| {
+        known.iter().position(|host| *host == address.ip()).unwrap_or_else(|| {
+            known.push(address.ip());
+            known.len() - 1
+        })
+    };
+    addresses.iter().map(number).collect()
 }
 
 /// What the first bytes on a connection say: who is calling, and where it can be called.
@@ -169,12 +182,15 @@ struct Introduction {
 }
 
 impl Introduction {
-    const MAGIC: [u8; 8] = *b"ringstp1";
-    const LENGTH: usize = 34; // magic 8, token 16, rank 4, world 4, port 2
+    const MAGIC: [u8; 8] = *b"ringstp2";
+    /// Magic 8, token 16, rank 4, world 4, port 2, and zeros: messages behind it begin at a multiple of 32.
+    const LENGTH: usize = 64;
 
     fn encode(self, token: &Token) -> Vec<u8> {
-        [&Self::MAGIC[..], token, &self.rank.to_le_bytes(), &self.world.to_le_bytes(), &self.port.to_le_bytes()]
-            .concat()
+        let numbers = [&self.rank.to_le_bytes()[..], &self.world.to_le_bytes(), &self.port.to_le_bytes()].concat();
+        let mut bytes = [&Self::MAGIC[..], token, &numbers].concat();
+        bytes.resize(Self::LENGTH, 0);
+        bytes
     }
 
     /// `None` for whoever is not of this job.
@@ -323,6 +339,12 @@ mod tests {
             ranks[to].recv(from, &mut received).unwrap();
             assert_eq!(received, [from as u8, to as u8]);
         }
+    }
+
+    #[test]
+    fn hosts_are_told_by_their_addresses() {
+        let addresses = ["10.0.0.2:5000", "10.0.0.1:5000", "10.0.0.2:5001", "[::1]:5000", "10.0.0.1:5001"];
+        assert_eq!(hosts(&addresses.map(|address| address.parse().unwrap())), [0, 1, 0, 2, 1]);
     }
 
     #[test]

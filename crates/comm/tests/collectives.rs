@@ -119,6 +119,55 @@ fn the_ring_sends_exactly_its_share_when_the_slice_divides() {
     }
 }
 
+/// Only ranks of one host pass chunks on in segments, so one host is compared with two.
+#[test]
+fn segments_change_neither_bits_nor_bytes() {
+    for world in [2, 3, 5] {
+        for algorithm in [Algorithm::Ring, Algorithm::HalvingDoubling] {
+            let results = ["mem", "tcp", "tcp on 2 hosts"].map(|transport| {
+                on_ranks(transport, world, |group| {
+                    let value = |i: usize| ((group.rank() + 2) as f32 / (i % 1013 + 3) as f32).sqrt();
+                    let mut data: Vec<f32> = (0..world * 150_000 + 1).map(value).collect();
+                    let before = (group.bytes_sent(), group.messages_sent());
+                    group.all_reduce(&mut data, Op::Sum, algorithm).unwrap();
+                    let bits: Vec<u32> = data.into_iter().map(f32::to_bits).collect();
+                    (bits, group.bytes_sent() - before.0, group.messages_sent() - before.1)
+                })
+            });
+            let [mem, tcp, apart] = results;
+            assert_eq!(mem, tcp, "{algorithm:?}, {world} ranks");
+            for ((bits, bytes, messages), (bits_apart, bytes_apart, messages_apart)) in tcp.into_iter().zip(apart) {
+                assert!(bits == bits_apart, "{algorithm:?}, {world} ranks");
+                assert_eq!(bytes, bytes_apart, "{algorithm:?}, {world} ranks");
+                assert!(messages > messages_apart, "{algorithm:?}, {world} ranks: {messages} messages");
+            }
+        }
+    }
+}
+
+/// Wherever slices lie in memory, and even if they lie elsewhere on every rank.
+#[test]
+fn data_need_not_be_aligned() {
+    fn check<T: Element>(group: &mut Group, skip: usize) {
+        let (rank, world, length) = (group.rank(), group.world(), 30_011);
+        let mut data: Vec<T> = (0..skip + length).map(|i| T::from_f64(input(rank, i - i.min(skip), Op::Sum))).collect();
+        group.all_reduce(&mut data[skip..], Op::Sum, Algorithm::Ring).unwrap();
+        for (index, &value) in data[skip..].iter().enumerate() {
+            assert_eq!(value, expected_element::<T>(world, index, Op::Sum), "element {index} behind {skip}");
+        }
+    }
+    for world in [2, 3] {
+        on_ranks("tcp", world, |group| {
+            for skip in 0..33 {
+                check::<u8>(group, skip);
+                check::<u8>(group, skip * (group.rank() + 1));
+                check::<f16>(group, skip * (group.rank() + 1));
+                check::<f64>(group, skip * (group.rank() + 1));
+            }
+        });
+    }
+}
+
 #[test]
 fn the_other_collectives_agree_with_closed_forms() {
     for transport in TRANSPORTS {

@@ -4,20 +4,36 @@
 //! the half that the other keeps, and reduce; after log2(p) steps everyone has one finished chunk. *Doubling* goes the
 //! same way back and collects them. Steps: 2 log2(p); bytes sent by each rank: 2(p-1)/p of the slice, as by the ring.
 //! Where p is no power of two, see [`recursive_doubling`](super::recursive_doubling).
+//!
+//! A large slice goes through block by block, in chunks of [one segment](super::segments). Every element is reduced in
+//! the same order, so its bits do not depend on blocks, nor, as they are multiples of p, do the bytes sent.
+
+use std::ops::Range;
 
 use super::recursive_doubling::with_power_of_two;
-use super::{Combine, Lane, chunks};
+use super::{Combine, Lane, chunks, segments};
 use crate::element::Element;
 use crate::transport::TransportError;
 
 /// Replaces the slice by its reduction over all ranks.
 pub fn all_reduce<T: Element>(lane: &mut Lane<'_, T>) -> Result<(), TransportError> {
-    let length = lane.len();
-    with_power_of_two(lane, |lane, number, count, rank| {
+    let (length, count) = (lane.len(), 1 << lane.world().ilog2());
+    let blocks = segments(&lane.hosts(), lane.bytes().div_ceil(count));
+    let size = length.div_ceil(blocks).next_multiple_of(count);
+    for block in 0..blocks {
+        let start = (block * size).min(length);
+        all_reduce_block(lane, start..(start + size).min(length))?;
+    }
+    Ok(())
+}
+
+fn all_reduce_block<T: Element>(lane: &mut Lane<'_, T>, block: Range<usize>) -> Result<(), TransportError> {
+    with_power_of_two(lane, block.clone(), |lane, number, count, rank| {
         // The chunks of everyone whose number agrees with this one's above the bit `size`.
         let window = |number: usize, size: usize| {
             let start = number / size * size;
-            chunks(length, count, start..start + size)
+            let chunks = chunks(block.len(), count, start..start + size);
+            block.start + chunks.start..block.start + chunks.end
         };
         let mut size = count / 2;
         while size > 0 {

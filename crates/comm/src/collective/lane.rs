@@ -94,6 +94,11 @@ impl<'a, T: Element> Lane<'a, T> {
         self.data.len()
     }
 
+    /// How many bytes they are.
+    pub fn bytes(&self) -> usize {
+        size_of_val(self.data)
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.data.is_empty()

@@ -85,6 +85,17 @@ pub fn all_reduce<T: Element>(algorithm: Algorithm, lane: &mut Lane<'_, T>) -> R
     }
 }
 
+/// The most of a chunk that passes between ranks of one host at a time.
+const SEGMENT: usize = 256 << 10;
+
+/// In how many segments chunks of so many bytes go from rank to rank. Within a host a message costs what its way through
+/// memory costs, so segments are short enough that what has just arrived is still in the cache when it is sent on.
+/// Between hosts the wire is slower than memory and every message waits for it once more: there a chunk goes at once.
+pub fn segments(hosts: &[usize], chunk_bytes: usize) -> usize {
+    let one_host = hosts.iter().all(|host| *host == hosts[0]);
+    if one_host { chunk_bytes.div_ceil(SEGMENT).max(1) } else { 1 }
+}
+
 /// Chunk `index` of `length` elements cut into `parts` whose sizes differ by at most one, larger ones first.
 pub fn chunk(length: usize, parts: usize, index: usize) -> Range<usize> {
     chunks(length, parts, index..index + 1)

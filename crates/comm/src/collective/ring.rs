@@ -7,19 +7,27 @@
 //! Steps: 2(p-1). Bytes sent by each rank: 2(p-1)/p of the slice, whatever p is; no all-reduce can send less. Each chunk
 //! is reduced along one path, so all ranks end with the same bits. Pipelining is below: a chunk that arrives is reduced
 //! piece by piece while the rest is on its way.
+//!
+//! Large chunks go around in [segments]: first the first segment of each chunk, through both phases, then the second. An
+//! element stays in its chunk, so its bits do not depend on segments, nor do the bytes sent.
 
 use std::ops::Range;
 
-use super::{Combine, Lane, chunk};
+use super::{Combine, Lane, chunk, segments};
 use crate::element::Element;
 use crate::transport::TransportError;
 
 /// Replaces the slice by its reduction over all ranks.
 pub fn all_reduce<T: Element>(lane: &mut Lane<'_, T>) -> Result<(), TransportError> {
-    let (ring, own) = (Ring::of_all(lane), lane.rank());
-    ring.share_reduce(lane, own)?;
-    lane.finish(ring.chunk(own + 1));
-    ring.share_only(lane, own + 1)
+    let own = lane.rank();
+    let segments = segments(&lane.hosts(), lane.bytes().div_ceil(lane.world()));
+    for segment in 0..segments {
+        let ring = Ring { segment, segments, ..Ring::of_all(lane) };
+        ring.share_reduce(lane, own)?;
+        lane.finish(ring.chunk(own + 1));
+        ring.share_only(lane, own + 1)?;
+    }
+    Ok(())
 }
 
 /// After it, rank r's chunk r is finished; the others are in between.
@@ -52,6 +60,9 @@ struct Ring {
     length: usize,
     left: usize,
     right: usize,
+    /// The segment of each chunk that goes around, and how many there are.
+    segment: usize,
+    segments: usize,
 }
 
 impl Ring {
@@ -62,12 +73,15 @@ impl Ring {
 
     fn of(members: &[usize], place: usize, length: usize) -> Self {
         let ranks = members.len();
-        Self { ranks, length, left: members[(place + ranks - 1) % ranks], right: members[(place + 1) % ranks] }
+        let (left, right) = (members[(place + ranks - 1) % ranks], members[(place + 1) % ranks]);
+        Self { ranks, length, left, right, segment: 0, segments: 1 }
     }
 
-    /// A chunk of the slice; counted around the ring.
+    /// A chunk of the slice, counted around the ring; of that the segment that goes around.
     fn chunk(&self, index: usize) -> Range<usize> {
-        chunk(self.length, self.ranks, index % self.ranks)
+        let whole = chunk(self.length, self.ranks, index % self.ranks);
+        let part = chunk(whole.len(), self.segments, self.segment);
+        whole.start + part.start..whole.start + part.end
     }
 
     /// p-1 steps, beginning by sending chunk `first`. The chunk after it is then reduced over all.

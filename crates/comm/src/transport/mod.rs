@@ -20,11 +20,13 @@ mod segment;
 mod shaped;
 pub mod shared;
 pub mod shm;
+mod stream;
 pub mod tcp;
 
 pub use counted::Counted;
 pub use shaped::Shaped;
 pub use shared::Shared;
+pub(crate) use stream::is_transient;
 
 /// How long a rank waits for a peer that neither sends nor accepts anything.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);

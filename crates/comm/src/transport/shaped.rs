@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use super::{Incoming, Outgoing, Transport, TransportError};
 use crate::call::Call;
 
-/// Lets each message leave only after `delay`, and no faster than `bandwidth` allows. There is no shared memory on such
-/// a wire.
+/// Lets each message leave only after `delay`, and no faster than `bandwidth` allows, as if every rank were on a host of
+/// its own. There is no shared memory on such a wire.
 #[derive(Debug)]
 pub struct Shaped<T> {
     inner: T,
     delay: Duration,
     bytes_per_second: f64,
+    hosts: Vec<usize>,
     /// When the wire has carried all that was sent so far.
     idle_from: Instant,
 }
@@ -20,7 +21,8 @@ pub struct Shaped<T> {
 impl<T: Transport> Shaped<T> {
     /// A wire with this delay for a message, and this many bytes in a second.
     pub fn new(inner: T, delay: Duration, bytes_per_second: f64) -> Self {
-        Self { inner, delay, bytes_per_second, idle_from: Instant::now() }
+        let hosts = (0..inner.world()).collect();
+        Self { inner, delay, bytes_per_second, hosts, idle_from: Instant::now() }
     }
 }
 
@@ -51,7 +53,7 @@ impl<T: Transport> Transport for Shaped<T> {
     }
 
     fn hosts(&self) -> &[usize] {
-        self.inner.hosts()
+        &self.hosts
     }
 
     fn split(&mut self, members: &[usize]) -> Result<Box<dyn Transport>, TransportError> {

@@ -174,7 +174,7 @@ impl Shared {
     fn is_alive(&self, index: usize) -> bool {
         let connected = |stream: &TcpStream| match stream.peek(&mut [0]) {
             Ok(count) => count > 0,
-            Err(error) => super::tcp::is_transient(&error),
+            Err(error) => super::is_transient(&error),
         };
         self.segment.gone(index).load(Ordering::Acquire) == 0 && self.lifelines[index].as_ref().is_none_or(connected)
     }

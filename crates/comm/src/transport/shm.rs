@@ -9,7 +9,8 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use super::segment::Segment;
-use super::tcp::{StreamReader, StreamWriter, Tcp};
+use super::stream::{Line, StreamReader, StreamWriter, tray};
+use super::tcp::Tcp;
 use super::{Cause, Incoming, Outgoing, Shared, Transport, TransportError};
 use crate::call::{Call, Collective};
 use crate::element::ElementType;
@@ -21,7 +22,7 @@ pub struct Shm {
     shared: Shared,
     /// For each rank its place on this host, if it is on this host.
     places: Vec<Option<usize>>,
-    piece: Vec<u64>,
+    tray: Vec<Line>,
 }
 
 impl Shm {
@@ -72,7 +73,7 @@ impl Shm {
             .map_err(failed)?;
         let places = (0..world).map(place).collect();
         let shared = Shared::new(segment, index, members, lifelines, tcp.timeout());
-        Ok(Self { tcp, shared, places, piece: vec![0; 8 << 10] })
+        Ok(Self { tcp, shared, places, tray: tray() })
     }
 
     /// The same message with the peer's place on this host instead of its rank; `Err` if it is on another.
@@ -122,8 +123,7 @@ impl Transport for Shm {
         // neither waits for the other.
         let (tcp, shared) = (&mut self.tcp, &mut self.shared);
         let mut writer = out_far.map(|outgoing| StreamWriter::new(&call, outgoing));
-        let mut reader =
-            in_far.map(|incoming| StreamReader::new(&call, incoming, bytemuck::cast_slice_mut(&mut self.piece)));
+        let mut reader = in_far.map(|incoming| StreamReader::new(&call, incoming, &mut self.tray));
         if writer.is_some() {
             std::thread::scope(|scope| {
                 let far = scope.spawn(|| {

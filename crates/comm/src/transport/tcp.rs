@@ -3,22 +3,16 @@
 //! [`crate::rendezvous::join`] makes the connections. They are non-blocking, and `poll` waits for whichever direction
 //! can move next, so that a transfer sends and receives at once without a second thread.
 
-use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::sched_yield;
 
-use super::{Cause, DEFAULT_TIMEOUT, Incoming, Outgoing, Sink, Transport, TransportError, check, one_host};
-use crate::call::{Call, Header};
+use super::stream::{Line, StreamReader, StreamWriter, tray};
+use super::{Cause, DEFAULT_TIMEOUT, Incoming, Outgoing, Transport, TransportError};
+use crate::call::Call;
 use crate::rendezvous::{self, Meeting, Token};
-
-/// The most that is folded at once: little enough to be in the cache still.
-const PIECE: usize = 64 << 10;
-
-/// The most that is written before it is looked whether something has arrived: what is on the way then stays in the cache.
-const BURST: usize = 1 << 20;
 
 /// How long it sleeps at a time.
 const SLICE: Duration = Duration::from_secs(1);
@@ -34,22 +28,21 @@ pub struct Tcp {
     hosts: Vec<usize>,
     /// How often it looks again before it sleeps, and whether it lets others run in between.
     patience: (u32, bool),
-    /// Where pieces wait until they are folded; u64 for their alignment.
-    piece: Vec<u64>,
+    /// Where what arrives waits until it is folded.
+    tray: Vec<Line>,
 }
 
 impl Tcp {
     /// Takes over connected streams, one for each other rank.
-    pub(crate) fn new(rank: usize, peers: Vec<Option<TcpStream>>) -> std::io::Result<Self> {
+    pub(crate) fn new(rank: usize, peers: Vec<Option<TcpStream>>, hosts: Vec<usize>) -> std::io::Result<Self> {
         for stream in peers.iter().flatten() {
             stream.set_nonblocking(true)?;
             stream.set_nodelay(true)?;
         }
-        let hosts = one_host(peers.len());
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         // If whoever is waited for can run at the same time, it answers soon; if not, it must be let.
         let patience = if peers.len() <= cores { (500, false) } else { (5, true) };
-        Ok(Self { patience, rank, peers, timeout: DEFAULT_TIMEOUT, call: None, hosts, piece: vec![0; PIECE / 8] })
+        Ok(Self { patience, rank, peers, timeout: DEFAULT_TIMEOUT, call: None, hosts, tray: tray() })
     }
 
     /// Gives up on a peer that has been silent for so long.
@@ -58,7 +51,7 @@ impl Tcp {
         self
     }
 
-    /// Says which ranks are on which host; without that, all are taken to be on one.
+    /// Says which ranks are on which host; without that, those of one address are on one.
     pub fn with_hosts(mut self, hosts: Vec<usize>) -> Self {
         assert_eq!(hosts.len(), self.world());
         self.hosts = hosts;
@@ -162,10 +155,9 @@ impl Transport for Tcp {
         incoming: Option<Incoming<'_>>,
     ) -> Result<(), TransportError> {
         let call = self.call();
-        let mut piece = std::mem::take(&mut self.piece);
+        let mut tray = std::mem::take(&mut self.tray);
         let mut writer = outgoing.map(|outgoing| StreamWriter::new(&call, outgoing));
-        let mut reader =
-            incoming.map(|incoming| StreamReader::new(&call, incoming, bytemuck::cast_slice_mut(&mut piece)));
+        let mut reader = incoming.map(|incoming| StreamReader::new(&call, incoming, &mut tray));
         let result = loop {
             match self.step(&mut writer, &mut reader) {
                 Ok(true) => {}
@@ -173,7 +165,7 @@ impl Transport for Tcp {
                 Err(error) => break Err(error),
             }
         };
-        self.piece = piece;
+        self.tray = tray;
         result
     }
 
@@ -233,119 +225,6 @@ impl Tcp {
         }
         Ok(moved)
     }
-}
-
-/// A message on its way into a connection.
-pub(super) struct StreamWriter<'a> {
-    pub to: usize,
-    header: Header,
-    data: &'a [u8],
-    /// Bytes written of header and data.
-    written: usize,
-}
-
-impl<'a> StreamWriter<'a> {
-    pub fn new(call: &Call, outgoing: Outgoing<'a>) -> Self {
-        let header = Header::new(call, outgoing.data.len());
-        Self { to: outgoing.to, header, data: outgoing.data, written: 0 }
-    }
-
-    pub fn is_done(&self) -> bool {
-        self.written == Header::LENGTH + self.data.len()
-    }
-
-    fn advance(&mut self, mut stream: &TcpStream) -> Result<bool, Cause> {
-        let header = bytemuck::bytes_of(&self.header);
-        let written = match self.written.checked_sub(Header::LENGTH) {
-            None => {
-                let part = &self.data[..self.data.len().min(BURST)];
-                stream.write_vectored(&[IoSlice::new(&header[self.written..]), IoSlice::new(part)])
-            }
-            Some(at) => stream.write(&self.data[at..self.data.len().min(at + BURST)]),
-        };
-        match written {
-            Ok(count) => {
-                self.written += count;
-                Ok(count > 0)
-            }
-            Err(error) if is_transient(&error) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
-    }
-}
-
-/// A message on its way out of a connection.
-pub(super) struct StreamReader<'a, 'b> {
-    pub from: usize,
-    expected: Header,
-    header: [u8; Header::LENGTH],
-    sink: Sink<'a>,
-    piece: &'b mut [u8],
-    /// Bytes of the piece that are not folded yet.
-    waiting: usize,
-    /// Bytes read of header and data.
-    read: usize,
-}
-
-impl<'a, 'b> StreamReader<'a, 'b> {
-    pub fn new(call: &Call, incoming: Incoming<'a>, piece: &'b mut [u8]) -> Self {
-        let expected = Header::new(call, incoming.sink.bytes());
-        let header = [0; Header::LENGTH];
-        Self { from: incoming.from, expected, header, sink: incoming.sink, piece, waiting: 0, read: 0 }
-    }
-
-    pub fn is_done(&self) -> bool {
-        self.read == Header::LENGTH + self.sink.bytes()
-    }
-
-    fn advance(&mut self, mut stream: &TcpStream) -> Result<bool, Cause> {
-        let done = self.read.saturating_sub(Header::LENGTH);
-        let left = self.sink.bytes() - done;
-        let room: &mut [u8] = match &mut self.sink {
-            Sink::Fill(data) => &mut data[done..],
-            Sink::Fold { .. } => {
-                let end = self.piece.len().min(self.waiting + left);
-                &mut self.piece[self.waiting..end]
-            }
-        };
-        let read = if self.read < Header::LENGTH {
-            // Header and data in one go: if the header is not the expected one, nobody needs the data any more.
-            stream.read_vectored(&mut [IoSliceMut::new(&mut self.header[self.read..]), IoSliceMut::new(room)])
-        } else {
-            stream.read(room)
-        };
-        let count = match read {
-            Ok(0) => return Err(Cause::Closed),
-            Ok(count) => count,
-            Err(error) if is_transient(&error) => return Ok(false),
-            Err(error) => return Err(error.into()),
-        };
-        let header_was_open = self.read < Header::LENGTH;
-        self.read += count;
-        if header_was_open && self.read >= Header::LENGTH {
-            check(&self.expected, &bytemuck::pod_read_unaligned(&self.header))?;
-        }
-        let data_now = self.read.saturating_sub(Header::LENGTH);
-        self.fold(data_now - done, data_now == self.sink.bytes());
-        Ok(true)
-    }
-
-    /// Hands the piece on once it is full, or the last.
-    fn fold(&mut self, arrived: usize, last: bool) {
-        let Sink::Fold { grain, fold, .. } = &mut self.sink else { return };
-        self.waiting += arrived;
-        if last || self.waiting == self.piece.len() {
-            let whole = self.waiting / *grain * *grain;
-            fold(&self.piece[..whole]);
-            self.piece.copy_within(whole..self.waiting, 0);
-            self.waiting -= whole;
-        }
-    }
-}
-
-/// Whether a non-blocking call should simply be made again later.
-pub(crate) fn is_transient(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 /// Waits until one of the descriptors is ready; `false` if the deadline came first.
