@@ -36,6 +36,7 @@
 
 pub mod call;
 pub mod collective;
+mod copy;
 pub mod cost;
 pub mod element;
 pub mod group;

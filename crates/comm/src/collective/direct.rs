@@ -11,6 +11,7 @@
 
 use super::{Combine, Lane, chunk};
 use crate::call::Call;
+use crate::copy::copy;
 use crate::element::{Element, Op};
 use crate::transport::{Cause, Shared, TransportError};
 
@@ -78,7 +79,7 @@ fn flat<T: Element>(shared: &mut Shared, data: &mut [T], op: Op, call: &Call) ->
             // Operations are commutative to the bit, so two need not care for their order.
             T::reduce(op, part, offered(1 - index));
         } else {
-            part.copy_from_slice(offered(0));
+            copy(part, offered(0));
             for index in 1..members {
                 T::reduce(op, part, offered(index));
             }
@@ -103,14 +104,14 @@ fn chunked<T: Element>(shared: &mut Shared, data: &mut [T], op: Op, call: &Call)
         for start in mine.clone().step_by(sum.len()) {
             let sum = &mut sum[..(mine.end - start).min(BLOCK / size_of::<T>())];
             let (at, bytes) = (start * size_of::<T>(), size_of_val(sum));
-            sum.copy_from_slice(bytemuck::cast_slice(shared.stage(0, at, bytes)));
+            copy(sum, bytemuck::cast_slice(shared.stage(0, at, bytes)));
             for other in 1..members {
                 T::reduce(op, sum, bytemuck::cast_slice(shared.stage(other, at, bytes)));
             }
             shared.put_result(at, bytemuck::cast_slice(sum));
         }
         shared.sync()?;
-        segment.copy_from_slice(bytemuck::cast_slice(shared.result(0, size_of_val(segment))));
+        copy(segment, bytemuck::cast_slice(shared.result(0, size_of_val(segment))));
     }
     Ok(())
 }

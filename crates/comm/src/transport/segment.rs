@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::{futex, sched_yield};
 
+use crate::copy::copy;
+
 /// Bytes on the way from one rank to another.
 pub(super) const PIPE: usize = 256 << 10;
 /// Bytes of a rank's slot, of which it has two to use in turn.
@@ -225,7 +227,8 @@ impl Segment {
         assert!(offset + data.len() <= self.layout.total());
         // SAFETY: inside the mapping by the assertion; `data` is not part of it, and by protocol nobody else touches these
         // bytes before they are announced.
-        unsafe { ptr::copy_nonoverlapping(data.as_ptr(), self.base.add(offset), data.len()) }
+        let room = unsafe { std::slice::from_raw_parts_mut(self.base.add(offset), data.len()) };
+        copy(room, data);
     }
 
     /// Writes at a place of a pipe that its reader has left behind.

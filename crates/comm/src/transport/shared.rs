@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::segment::{PIPE, SLOT, STAGE, Segment};
 use super::{Cause, Incoming, Outgoing, Sink, TransportError, check};
 use crate::call::{Call, Header};
+use crate::copy::copy;
 
 /// The most that is written to a pipe before its reader is told.
 const BLOCK: usize = 32 << 10;
@@ -351,7 +352,7 @@ impl<'a> PipeReader<'a> {
                     _ if left == 0 => limit.min(self.length() - self.read),
                     Sink::Fill(data) => {
                         let part = limit.min(left);
-                        data[done..done + part].copy_from_slice(segment.read_pipe(self.from, to, at, part));
+                        copy(&mut data[done..done + part], segment.read_pipe(self.from, to, at, part));
                         part
                     }
                     Sink::Fold { grain, fold, .. } => {

@@ -1,11 +1,9 @@
 //! A message on a connection: header, data, and some bytes between and behind them that keep the data in its place.
 //!
-//! The kernel copies what is sent into pages of its own, and from there to the receiver. On AMD's Zen 3 the instruction
-//! that it does this with (`rep movsb`) is some 15 times slower if it writes 1 to 31 bytes further into a page than it
-//! reads. And that is no rare case: a large slice begins 16 bytes into a page, where the allocator puts it, and the
-//! kernel's copy of it 32 bytes into one, behind the header. So the data of a large message keeps its place among 32
-//! bytes from one memory to the other: a lead as long as its address modulo 32 goes before it, and a tail behind it lets
-//! the next message begin at a multiple of 32 again.
+//! The kernel copies what is sent into pages of its own, and from there to the receiver, in a way that is slow where
+//! addresses differ by the wrong number of bytes ([`crate::copy`] says which). So the data of a large message keeps its
+//! place among 32 bytes from one memory to the other: a lead as long as its address modulo 32 goes before it, and a tail
+//! behind it lets the next message begin at a multiple of 32 again.
 
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
