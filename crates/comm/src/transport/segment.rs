@@ -19,8 +19,8 @@ use crate::copy::copy;
 
 /// Bytes on the way from one rank to another.
 pub(super) const PIPE: usize = 256 << 10;
-/// Bytes of a rank's slot, of which it has two to use in turn.
-pub(super) const SLOT: usize = 256 << 10;
+/// Bytes of a rank's slot, of which it has two to use in turn: a page for the header, and data.
+pub(super) const SLOT: usize = (256 << 10) + 4096;
 /// Bytes of a rank's stage, and of the result that all have in common.
 pub(super) const STAGE: usize = 1 << 20;
 /// No two ranks' words share a pair of cache lines.
