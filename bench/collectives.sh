@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # All-reduce of ringstep beside Open MPI, MPICH and gloo (PyTorch), in one run. Installs the peers (Debian packages, as
-# root or with sudo; torch into target/peers/venv, unless RINGSTEP_PEER_PYTHON names a Python that has it). Some six
+# root or with sudo; torch into target/peers/venv, unless RINGSTEP_PEER_PYTHON names a Python that has it). Some ten
 # minutes on 2 cores; for numbers to keep, on a machine that does nothing else.
 #   bench/collectives.sh [--rounds N] [--workers 2,4] [--max 64MiB] [--only openmpi,mpich,gloo,shm,tcp] [--record FILE]
 set -euo pipefail
@@ -16,6 +16,7 @@ for mpi in openmpi mpich; do
     "mpicc.$mpi" -O2 bench/collectives/mpi_allreduce.c -o "$peers/allreduce-$mpi" -lm
 done
 cc -O2 -pthread bench/collectives/stream.c -o "$peers/stream"
+cc -O2 -pthread bench/collectives/cores.c -o "$peers/cores"
 [[ $(uname -m) != x86_64 ]] || cc -O2 bench/collectives/movsb.c -o "$peers/movsb"
 
 repository=$PWD
