@@ -1,7 +1,7 @@
 //! What a user asks for, by flags and by an experiment file, and the jobs that this means.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -285,6 +285,7 @@ impl Settings {
 
     /// These settings where they say something, and `base` where they do not.
     pub fn over(self, base: Self) -> Self {
+        let base = base.for_ways_of(&self);
         let own_length = self.epochs.is_some() || self.steps.is_some();
         let (epochs, steps) = if own_length { (self.epochs, self.steps) } else { (base.epochs, base.steps) };
         // A folder holds one data set: the base's is none of another's.
@@ -376,9 +377,7 @@ impl Settings {
         if self.augment.is_empty() {
             self.augment = vec![NO_CHANGES.to_owned()];
         }
-        self.launch.get_or_insert_with(|| Launch::Processes.name().to_owned());
-        self.meet.get_or_insert(Ipv4Addr::LOCALHOST.into());
-        self.pin.get_or_insert(true);
+        self.complete_processes()?;
         // So that a run's configuration repeats it from anywhere.
         let absolute = |path: &Path| std::path::absolute(path).with_context(|| path.display().to_string());
         for path in [&mut self.data, &mut self.init].into_iter().flatten() {
@@ -443,7 +442,7 @@ impl Settings {
 
     /// How worker processes of a completed row talk.
     pub fn transport(&self) -> Result<ProcessTransport> {
-        let name = self.transport.as_deref().unwrap_or_default();
+        let Some(name) = &self.transport else { return Ok(ProcessTransport::Tcp) };
         lookup("transport", name, &ProcessTransport::ALL, ProcessTransport::name)
     }
 

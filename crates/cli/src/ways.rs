@@ -1,5 +1,7 @@
 //! How workers stay in step: the settings of synchronising, and what they mean.
 
+use std::net::Ipv4Addr;
+
 use anyhow::{Result, bail, ensure};
 use ringstep_comm::Algorithm;
 use ringstep_data::shard::Deal;
@@ -42,6 +44,7 @@ impl Settings {
         if mode == Mode::Train && self.sync.len() > 1 {
             bail!("train runs one way of synchronising, not {}: choose with --sync, or use compare", self.sync.len());
         }
+        let ways = self.sync.iter().map(|name| named_way(name)).collect::<Result<Vec<_>>>()?;
         let ddp = Sync::Ddp { algorithm: None, bucket: None }.name();
         if self.bucket.is_some() && !self.sync.iter().any(|way| way == ddp) {
             bail!("--bucket belongs to {ddp}, not to {}", self.sync.join(", "));
@@ -56,14 +59,60 @@ impl Settings {
         if mode == Mode::Train && self.sync[0] == data_parallel && self.verify_every.is_some() {
             bail!("--verify-every: {data_parallel} has one model, that of rank 0: nothing can differ");
         }
-        self.algorithm.get_or_insert_with(|| Algorithm::Ring.name().to_owned());
-        self.transport.get_or_insert_with(|| ProcessTransport::Tcp.name().to_owned());
+        if ways.iter().any(|way| matches!(way, Sync::AllReduce(_) | Sync::Ddp { .. })) {
+            self.algorithm.get_or_insert_with(|| Algorithm::Ring.name().to_owned());
+        } else if self.algorithm.is_some() {
+            bail!("--algorithm belongs to {} and {ddp}, not to {}", Sync::AllReduce(None).name(), self.sync.join(", "));
+        }
         self.accumulate.get_or_insert(1);
-        self.shard.get_or_insert_with(|| Deal::default().name().to_owned());
+        if ways != [Sync::DataParallel] {
+            self.shard.get_or_insert_with(|| Deal::default().name().to_owned());
+        } else if self.shard.is_some() {
+            bail!("--shard: in {data_parallel} rank 0 deals every batch out, and no worker has a shard");
+        }
         ensure!(self.log_every != Some(0), "0 steps from line to line: at least 1 is needed");
         self.trace.get_or_insert(TRACED_STEPS);
         self.predict.get_or_insert(mode == Mode::Compare);
         Ok(())
+    }
+
+    /// Without what belongs to other ways than those that the flags name.
+    pub(crate) fn for_ways_of(mut self, flags: &Self) -> Self {
+        let named = |names: &[Sync]| flags.sync.iter().any(|way| names.iter().any(|sync| sync.name() == way));
+        let (all_reduce, ddp) = (Sync::AllReduce(None), Sync::Ddp { algorithm: None, bucket: None });
+        if !flags.sync.is_empty() {
+            self.algorithm = self.algorithm.filter(|_| named(&[all_reduce, ddp]));
+            self.bucket = self.bucket.filter(|_| named(&[ddp]));
+        }
+        let data_parallel = flags.sync == [Sync::DataParallel.name()];
+        if data_parallel {
+            (self.shard, self.launch) = (None, None);
+        }
+        if data_parallel || flags.launch.as_deref() == Some(Launch::Threads.name()) {
+            (self.transport, self.meet, self.start_with, self.pin) = (None, None, None, None);
+        }
+        self
+    }
+
+    /// Decides how worker processes are started and talk; threads need none of that.
+    pub(crate) fn complete_processes(&mut self) -> Result<()> {
+        self.launch.get_or_insert_with(|| Launch::Processes.name().to_owned());
+        if self.launch()? == Launch::Processes {
+            self.transport.get_or_insert_with(|| ProcessTransport::Tcp.name().to_owned());
+            self.meet.get_or_insert(Ipv4Addr::LOCALHOST.into());
+            self.pin.get_or_insert(true);
+            return Ok(());
+        }
+        let given = [
+            ("--transport", self.transport.is_some()),
+            ("--meet", self.meet.is_some()),
+            ("--start-with", self.start_with.is_some()),
+            ("--pin", self.pin.is_some()),
+        ];
+        match given.iter().find(|(_, given)| *given) {
+            Some((flag, _)) => bail!("{flag} is for worker processes; these workers are threads of one"),
+            None => Ok(()),
+        }
     }
 
     /// One row for each way of synchronising. All rows do the same job: `single` takes in a step what all workers of
@@ -85,7 +134,7 @@ impl Settings {
 
     /// The way of a completed row.
     pub(crate) fn way(&self) -> Result<Sync> {
-        let algorithm = named_algorithm(self.algorithm.as_deref().unwrap_or_default())?;
+        let algorithm = self.algorithm.as_deref().map_or(Ok(None), named_algorithm)?;
         if algorithm.is_some_and(Algorithm::needs_shared_memory)
             && (self.launch()?, self.transport()?) == (Launch::Processes, ProcessTransport::Tcp)
         {
@@ -112,7 +161,7 @@ impl Settings {
 
     /// How images are dealt out to the workers of a completed row.
     pub(crate) fn deal(&self) -> Result<Deal> {
-        lookup("way to shard", self.shard.as_deref().unwrap_or_default(), &Deal::ALL, Deal::name)
+        self.shard.as_deref().map_or(Ok(Deal::default()), |name| lookup("way to shard", name, &Deal::ALL, Deal::name))
     }
 }
 
@@ -145,6 +194,17 @@ mod tests {
         let rows = ways(&["ddp", "data-parallel"]).complete(Mode::Compare).unwrap().rows();
         let launches: Vec<Launch> = rows.iter().map(|row| row.launch().unwrap()).collect();
         assert_eq!(launches, [Launch::Processes, Launch::Threads]);
+    }
+
+    #[test]
+    fn flags_for_another_way_leave_the_files_options_behind() {
+        let file = Settings { bucket: Some("1MiB".into()), ..ways(&["ddp"]) }.complete(Mode::Train).unwrap();
+        let with = |flags: Settings| flags.over(file.clone()).complete(Mode::Train).unwrap();
+        assert_eq!(with(ways(&["gather-scatter"])).way().unwrap(), Sync::GatherScatter);
+        assert_eq!(with(ways(&["all-reduce"])).way().unwrap(), Sync::AllReduce(Some(Algorithm::Ring)));
+        assert_eq!(with(Settings { launch: Some("threads".into()), ..Settings::default() }).transport, None);
+        assert_eq!(with(ways(&["data-parallel"])).launch().unwrap(), Launch::Threads);
+        assert_eq!(with(Settings::default()), file);
     }
 
     #[test]

@@ -34,6 +34,21 @@ fn ways_of_synchronising_take_what_they_can_use() {
     assert_eq!(place.refused("train --sync ddp --bucket large"), "'large' is no size: write 4096, 64KiB or 1MB");
     assert_eq!(place.refused("train --bucket 1MiB"), "--bucket belongs to ddp, not to all-reduce");
     assert_eq!(
+        place.refused("train --sync gather-scatter --algorithm tree"),
+        "--algorithm belongs to all-reduce and ddp, not to gather-scatter"
+    );
+    assert_eq!(
+        place.refused("train --sync data-parallel --shard contiguous"),
+        "--shard: in data-parallel rank 0 deals every batch out, and no worker has a shard"
+    );
+    for option in ["--transport shm", "--meet 127.0.0.1", "--start-with nice", "--pin=false"] {
+        let flag = option.split([' ', '=']).next().unwrap_or_default();
+        assert_eq!(
+            place.refused(&format!("train --launch threads {option}")),
+            format!("{flag} is for worker processes; these workers are threads of one")
+        );
+    }
+    assert_eq!(
         place.refused("train --accumulate 6"),
         "a step of 6 batches is longer than an epoch of 5: accumulate less"
     );
