@@ -97,7 +97,10 @@ def measure(args):
             bandwidth = max(bandwidth, float(run([str(PEERS / "stream")])))
         except (RuntimeError, ValueError) as error:
             failures.append(f"stream left out of round {round_ + 1}: {error}")
-        between_cores += map(int, run([str(PEERS / "cores")]).split())
+        try:
+            between_cores += map(int, run([str(PEERS / "cores")]).split())
+        except (RuntimeError, ValueError) as error:
+            failures.append(f"cores left out of round {round_ + 1}: {error}")
         for workers in args.workers:
             for program in args.only:
                 for way, command in enumerate(commands(program, workers, args.max)):
@@ -119,9 +122,10 @@ def measure(args):
 
 def machine(lines, between_cores):
     """What else there is to know of the machine."""
-    near, half, far = (between_cores[int(share * (len(between_cores) - 1))] for share in (0.05, 0.5, 0.95))
-    lines += ["", f"From one core to the other a word took {near} ns at the 5th percentile, {half} at the 50th,"]
-    lines[-1] += f" {far} at the 95th of {len(between_cores)} tenths of a second."
+    if between_cores:
+        near, half, far = (between_cores[int(share * (len(between_cores) - 1))] for share in (0.05, 0.5, 0.95))
+        lines += ["", f"From one core to the other a word took {near} ns at the 5th percentile, {half} at the 50th,"]
+        lines[-1] += f" {far} at the 95th of {len(between_cores)} tenths of a second."
     # How much the processor minds where it copies: crates/comm/src/copy.rs.
     if (PEERS / "movsb").exists():
         near, far = map(float, run([str(PEERS / "movsb")]).split())

@@ -28,6 +28,7 @@ mod show;
 mod trace_file;
 mod train;
 mod ways;
+mod workers;
 
 use std::process::ExitCode;
 

@@ -198,49 +198,6 @@ impl Mode {
     }
 }
 
-/// How workers are started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Launch {
-    /// As processes.
-    Processes,
-    /// As threads of this process.
-    Threads,
-}
-
-impl Launch {
-    const ALL: [Self; 2] = [Self::Processes, Self::Threads];
-
-    /// The name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Processes => "processes",
-            Self::Threads => "threads",
-        }
-    }
-}
-
-/// How worker processes talk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProcessTransport {
-    /// Over TCP.
-    Tcp,
-    /// Through memory that they share.
-    Shm,
-}
-
-impl ProcessTransport {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Tcp, Self::Shm];
-
-    /// The name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Shm => "shm",
-        }
-    }
-}
-
 /// How a model's name ends if it is a file.
 const MODEL_FILE: &str = ".toml";
 
@@ -438,17 +395,6 @@ impl Settings {
             }
         }
         Ok(augment)
-    }
-
-    /// How worker processes of a completed row talk.
-    pub fn transport(&self) -> Result<ProcessTransport> {
-        let Some(name) = &self.transport else { return Ok(ProcessTransport::Tcp) };
-        lookup("transport", name, &ProcessTransport::ALL, ProcessTransport::name)
-    }
-
-    /// How the workers of a completed row are started.
-    pub fn launch(&self) -> Result<Launch> {
-        lookup("way to launch", self.launch.as_deref().unwrap_or_default(), &Launch::ALL, Launch::name)
     }
 }
 

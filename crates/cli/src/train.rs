@@ -43,8 +43,6 @@ pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
     let settings = args.settings.over(file).complete(mode)?;
     let rows = if mode == Mode::Compare { settings.rows() } else { vec![settings.clone()] };
     let jobs: Vec<Job> = rows.iter().map(Settings::job).collect::<Result<_>>()?;
-    settings.launch()?;
-    settings.transport()?;
     let data = datasets::load(&settings)?;
     fit::fit(&jobs[0].model, &data)?;
     // Most workers first: `single` fits whenever the others do, and a refusal should name what the user said.

@@ -1,7 +1,5 @@
 //! How workers stay in step: the settings of synchronising, and what they mean.
 
-use std::net::Ipv4Addr;
-
 use anyhow::{Result, bail, ensure};
 use ringstep_comm::Algorithm;
 use ringstep_data::shard::Deal;
@@ -10,7 +8,8 @@ use ringstep_train::batch_norm::BatchNorm;
 use ringstep_train::strategy::AUTO;
 
 use crate::names::{lookup, parse_bytes};
-use crate::settings::{Launch, Mode, ProcessTransport, Settings};
+use crate::settings::{Mode, Settings};
+use crate::workers::{Launch, ProcessTransport};
 
 /// Steps that a trace holds unless told otherwise: enough to look at, little enough to open.
 const TRACED_STEPS: usize = 50;
@@ -92,27 +91,6 @@ impl Settings {
             (self.transport, self.meet, self.start_with, self.pin) = (None, None, None, None);
         }
         self
-    }
-
-    /// Decides how worker processes are started and talk; threads need none of that.
-    pub(crate) fn complete_processes(&mut self) -> Result<()> {
-        self.launch.get_or_insert_with(|| Launch::Processes.name().to_owned());
-        if self.launch()? == Launch::Processes {
-            self.transport.get_or_insert_with(|| ProcessTransport::Tcp.name().to_owned());
-            self.meet.get_or_insert(Ipv4Addr::LOCALHOST.into());
-            self.pin.get_or_insert(true);
-            return Ok(());
-        }
-        let given = [
-            ("--transport", self.transport.is_some()),
-            ("--meet", self.meet.is_some()),
-            ("--start-with", self.start_with.is_some()),
-            ("--pin", self.pin.is_some()),
-        ];
-        match given.iter().find(|(_, given)| *given) {
-            Some((flag, _)) => bail!("{flag} is for worker processes; these workers are threads of one"),
-            None => Ok(()),
-        }
     }
 
     /// One row for each way of synchronising. All rows do the same job: `single` takes in a step what all workers of

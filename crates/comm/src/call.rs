@@ -78,6 +78,14 @@ pub struct Call {
     pub root: Option<u32>,
 }
 
+impl Call {
+    /// A call in which nothing is reduced and no rank is the root.
+    pub(crate) fn plain(sequence: u32, collective: Collective, element: ElementType, elements: usize) -> Self {
+        let elements = elements as u64;
+        Self { sequence, collective, algorithm: None, op: None, element, elements, root: None }
+    }
+}
+
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} #{} (", self.collective.name(), self.sequence)?;

@@ -1,6 +1,6 @@
 //! Copying that is fast wherever the two slices lie in their pages.
 //!
-//! The C library and the kernel copy a few KiB and more by `rep movsb`. On AMD's Zen 3 this instruction is some 15 times
+//! The C library and the kernel copy a few KiB and more by `rep movsb`. On AMD's Zen 3 this instruction is over ten times
 //! slower if it writes 1 to 31 bytes further into a page than it reads (`bench/collectives/movsb.c`). That is no rare
 //! case: a large slice begins 16 bytes into a page, where the allocator puts it, and what it is copied to 32 bytes into
 //! one, behind a header. What is shorter the C library copies through vector registers, which do not mind.

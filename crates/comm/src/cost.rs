@@ -4,7 +4,7 @@
 //! A step costs alpha, a byte on the wire beta, a byte that is reduced gamma. In shared memory a flat segment costs
 //! `turn`, a chunked one two `sync`, and a byte that a rank copies in, out or reduces `copy`.
 
-use crate::collective::{Algorithm, chunk, chunks, direct};
+use crate::collective::{Algorithm, chunk, chunks, direct, on_one_host};
 use crate::transport::Shared;
 
 /// Bytes that a rank sends in an all-reduce of `elements` elements of `size` bytes, or lays out in shared memory.
@@ -181,7 +181,7 @@ impl Tuning {
 
     /// The algorithm that is predicted to be the fastest.
     pub fn choose(&self, world: usize, hosts: &[usize], shared: bool, bytes: usize) -> Algorithm {
-        let one_host = hosts.iter().all(|host| *host == hosts[0]);
+        let one_host = on_one_host(hosts);
         let possible = |algorithm: &Algorithm| match algorithm {
             Algorithm::Direct => shared && one_host,
             Algorithm::Hierarchical => !one_host,

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use crate::call::{Call, Collective};
 use crate::collective::{Algorithm, Lane, Scratch, all_to_all, barrier, deterministic, ring, rooted, tree};
 use crate::cost::Tuning;
-use crate::element::{Element, ElementType, Op};
+use crate::element::{Element, Op};
 use crate::transport::{Counted, Transport, TransportError};
 
 /// How an all-reduce is done.
@@ -325,7 +325,7 @@ impl Engine {
     ) -> Result<(), CollectiveError> {
         self.pairs[peer][direction] = self.pairs[peer][direction].wrapping_add(1);
         let sequence = self.pairs[peer][direction];
-        let call = Call { sequence, ..self.plain_call(Collective::SendRecv, T::TYPE, elements) };
+        let call = Call::plain(sequence, Collective::SendRecv, T::TYPE, elements);
         self.transport.begin(call);
         let result = work(&mut self.transport);
         self.named(call, result)
@@ -333,19 +333,7 @@ impl Engine {
 
     fn call<T: Element>(&mut self, collective: Collective, elements: usize) -> Call {
         self.sequence = self.sequence.wrapping_add(1);
-        self.plain_call(collective, T::TYPE, elements)
-    }
-
-    fn plain_call(&self, collective: Collective, element: ElementType, elements: usize) -> Call {
-        Call {
-            sequence: self.sequence,
-            collective,
-            algorithm: None,
-            op: None,
-            element,
-            elements: elements as u64,
-            root: None,
-        }
+        Call::plain(self.sequence, collective, T::TYPE, elements)
     }
 
     fn named<T>(&self, call: Call, result: Result<T, TransportError>) -> Result<T, CollectiveError> {

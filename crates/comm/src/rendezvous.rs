@@ -2,7 +2,7 @@
 //!
 //! Whoever starts the job runs a [`Meeting`]. Each rank calls [`join`]: it opens a port of its own, introduces itself
 //! at the meeting with that port, and once all are there gets everyone's address. Then rank r calls the ranks below
-//! it and answers those above. Each connection begins with an [`Introduction`] that carries the job's secret token;
+//! it and answers those above. Each connection begins with an `Introduction` that carries the job's secret token;
 //! whoever does not know it is shown the door, and whoever says nothing keeps nobody waiting.
 
 use std::io::{self, Read, Write};
@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use crate::transport::is_transient;
-use crate::transport::tcp::{Tcp, poll_until};
+use crate::transport::tcp::{Tcp, is_transient, poll_until};
 
 /// The secret that the ranks of one job share.
 pub type Token = [u8; 16];
@@ -301,15 +300,9 @@ mod tests {
     use crate::element::ElementType;
     use crate::transport::Transport;
 
-    const CALL: Call = Call {
-        sequence: 1,
-        collective: Collective::SendRecv,
-        algorithm: None,
-        op: None,
-        element: ElementType::U8,
-        elements: 2,
-        root: None,
-    };
+    fn call() -> Call {
+        Call::plain(1, Collective::SendRecv, ElementType::U8, 2)
+    }
 
     const TOKEN: Token = *b"sixteen secrets!";
     const PATIENCE: Duration = Duration::from_secs(20);
@@ -331,7 +324,7 @@ mod tests {
         host.join().unwrap().unwrap();
 
         for rank in &mut ranks {
-            rank.begin(CALL);
+            rank.begin(call());
         }
         for (from, to) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
             ranks[from].send(to, &[from as u8, to as u8]).unwrap();

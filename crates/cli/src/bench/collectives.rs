@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::args::CollectivesArgs;
 use crate::launch::{self, Interrupts, Message, Task};
 use crate::names::{lookup, parse_bytes};
-use crate::settings::{Launch, ProcessTransport};
 use crate::show;
 use crate::ways::named_algorithm;
+use crate::workers::{Launch, ProcessTransport};
 
 /// What to time: the same on all ranks.
 #[derive(Clone, Serialize, Deserialize)]

@@ -17,7 +17,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::protocol::Blame;
 pub use self::protocol::{Message, Task};
-use crate::settings::Launch;
+use crate::workers::Launch;
 
 /// Runs a task on so many workers to the end. `observe` is told what each rank says.
 pub fn run(

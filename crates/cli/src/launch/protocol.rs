@@ -12,7 +12,8 @@ use ringstep_train::records::{Outcome, Report};
 use serde::{Deserialize, Serialize};
 
 use crate::bench::collectives as bench;
-use crate::settings::{ProcessTransport, Settings};
+use crate::settings::Settings;
+use crate::workers::ProcessTransport;
 
 /// What workers are there for.
 #[derive(Clone, Serialize, Deserialize)]

@@ -19,7 +19,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use super::protocol::{Message, Start, Task};
 use crate::bench::collectives as bench;
 use crate::datasets;
-use crate::settings::ProcessTransport;
+use crate::workers::ProcessTransport;
 
 /// `ringstep worker`: takes its orders from standard input and reports on standard output.
 pub fn main() -> ExitCode {

@@ -5,20 +5,20 @@
 //! same way back and collects them. Steps: 2 log2(p); bytes sent by each rank: 2(p-1)/p of the slice, as by the ring.
 //! Where p is no power of two, see [`recursive_doubling`](super::recursive_doubling).
 //!
-//! A large slice goes through block by block, in chunks of [one segment](super::segments). Every element is reduced in
+//! A large slice goes through block by block, in chunks of [one segment](Lane::segments). Every element is reduced in
 //! the same order, so its bits do not depend on blocks, nor, as they are multiples of p, do the bytes sent.
 
 use std::ops::Range;
 
 use super::recursive_doubling::with_power_of_two;
-use super::{Combine, Lane, chunks, segments};
+use super::{Combine, Lane, chunks};
 use crate::element::Element;
 use crate::transport::TransportError;
 
 /// Replaces the slice by its reduction over all ranks.
 pub fn all_reduce<T: Element>(lane: &mut Lane<'_, T>) -> Result<(), TransportError> {
     let (length, count) = (lane.len(), 1 << lane.world().ilog2());
-    let blocks = segments(&lane.hosts(), lane.bytes().div_ceil(count));
+    let blocks = lane.segments(count);
     let size = length.div_ceil(blocks).next_multiple_of(count);
     for block in 0..blocks {
         let start = (block * size).min(length);

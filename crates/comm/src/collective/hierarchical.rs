@@ -1,7 +1,7 @@
 //! All-reduce in two levels: within each host, then between hosts.
 //!
 //! The ranks of a host reduce among themselves, [directly](super::direct) where they share memory and else to their
-//! first rank by receiving from each; the first ranks of all hosts go around a [ring](super::ring); each hands the
+//! first rank by receiving from each; the first ranks of all hosts go around a [ring](super::ring::all_reduce); each hands the
 //! result to the others of its host. Between h hosts 2(h-1)/h of the slice leaves each, however many ranks it has.
 
 use super::{Combine, Lane, direct, ring};

@@ -2,9 +2,13 @@
 
 use std::ops::Range;
 
+use super::on_one_host;
 use crate::call::Call;
 use crate::element::{Element, Op};
 use crate::transport::{Incoming, Outgoing, Shared, Sink, Transport, TransportError};
+
+/// The most of a chunk that passes between ranks of one host at a time.
+const SEGMENT: usize = 256 << 10;
 
 /// What becomes of elements that arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,9 +98,13 @@ impl<'a, T: Element> Lane<'a, T> {
         self.data.len()
     }
 
-    /// How many bytes they are.
-    pub fn bytes(&self) -> usize {
-        size_of_val(self.data)
+    /// In how many segments chunks go from rank to rank, if the slice is cut into so many chunks. Within a host a message
+    /// costs what its way through memory costs, so segments are short enough that what has just arrived is still in the
+    /// cache when it is sent on. Between hosts the wire is slower than memory and every message waits for it once more:
+    /// there a chunk goes at once.
+    pub fn segments(&self, chunks: usize) -> usize {
+        let chunk = size_of_val(self.data).div_ceil(chunks);
+        if on_one_host(self.transport.hosts()) { chunk.div_ceil(SEGMENT).max(1) } else { 1 }
     }
 
     /// Whether there are none.

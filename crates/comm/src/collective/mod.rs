@@ -85,15 +85,9 @@ pub fn all_reduce<T: Element>(algorithm: Algorithm, lane: &mut Lane<'_, T>) -> R
     }
 }
 
-/// The most of a chunk that passes between ranks of one host at a time.
-const SEGMENT: usize = 256 << 10;
-
-/// In how many segments chunks of so many bytes go from rank to rank. Within a host a message costs what its way through
-/// memory costs, so segments are short enough that what has just arrived is still in the cache when it is sent on.
-/// Between hosts the wire is slower than memory and every message waits for it once more: there a chunk goes at once.
-pub fn segments(hosts: &[usize], chunk_bytes: usize) -> usize {
-    let one_host = hosts.iter().all(|host| *host == hosts[0]);
-    if one_host { chunk_bytes.div_ceil(SEGMENT).max(1) } else { 1 }
+/// Whether all ranks are on one host.
+pub(crate) fn on_one_host(hosts: &[usize]) -> bool {
+    hosts.iter().all(|host| *host == hosts[0])
 }
 
 /// Chunk `index` of `length` elements cut into `parts` whose sizes differ by at most one, larger ones first.

@@ -8,21 +8,21 @@
 //! is reduced along one path, so all ranks end with the same bits. Pipelining is below: a chunk that arrives is reduced
 //! piece by piece while the rest is on its way.
 //!
-//! Large chunks go around in [segments]: first the first segment of each chunk, through both phases, then the second. An
-//! element stays in its chunk, so its bits do not depend on segments, nor do the bytes sent.
+//! Large chunks go around in [segments](Lane::segments): first the first segment of each chunk, through both phases, then
+//! the second. An element stays in its chunk, so its bits do not depend on segments, nor do the bytes sent.
 
 use std::ops::Range;
 
-use super::{Combine, Lane, chunk, segments};
+use super::{Combine, Lane, chunk};
 use crate::element::Element;
 use crate::transport::TransportError;
 
 /// Replaces the slice by its reduction over all ranks.
 pub fn all_reduce<T: Element>(lane: &mut Lane<'_, T>) -> Result<(), TransportError> {
-    let own = lane.rank();
-    let segments = segments(&lane.hosts(), lane.bytes().div_ceil(lane.world()));
+    let (whole, own) = (Ring::of_all(lane), lane.rank());
+    let segments = lane.segments(whole.ranks);
     for segment in 0..segments {
-        let ring = Ring { segment, segments, ..Ring::of_all(lane) };
+        let ring = Ring { segment, segments, ..whole };
         ring.share_reduce(lane, own)?;
         lane.finish(ring.chunk(own + 1));
         ring.share_only(lane, own + 1)?;
@@ -55,6 +55,7 @@ pub(super) fn all_reduce_among<T: Element>(
 }
 
 /// A rank's view of the ring.
+#[derive(Clone, Copy)]
 struct Ring {
     ranks: usize,
     length: usize,

@@ -26,7 +26,6 @@ pub mod tcp;
 pub use counted::Counted;
 pub use shaped::Shaped;
 pub use shared::Shared;
-pub(crate) use stream::is_transient;
 
 /// How long a rank waits for a peer that neither sends nor accepts anything.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);

@@ -16,7 +16,7 @@ const BLOCK: usize = 32 << 10;
 /// How often a sleeping rank looks whether the one it waits for is still there.
 const NAP: Duration = Duration::from_millis(20);
 
-/// One rank's place in a [`Segment`].
+/// One rank's place in a `Segment`.
 #[derive(Debug)]
 pub struct Shared {
     segment: Arc<Segment>,
@@ -175,7 +175,7 @@ impl Shared {
     fn is_alive(&self, index: usize) -> bool {
         let connected = |stream: &TcpStream| match stream.peek(&mut [0]) {
             Ok(count) => count > 0,
-            Err(error) => super::is_transient(&error),
+            Err(error) => super::tcp::is_transient(&error),
         };
         self.segment.gone(index).load(Ordering::Acquire) == 0 && self.lifelines[index].as_ref().is_none_or(connected)
     }

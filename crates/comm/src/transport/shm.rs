@@ -34,15 +34,8 @@ impl Shm {
         let (leader, index) = (members[0], place(rank).expect("a rank is on its own host"));
         let failed = |error: std::io::Error| TransportError::receiving(leader, Cause::Io(error));
 
-        tcp.begin(Call {
-            sequence: 0,
-            collective: Collective::Split,
-            algorithm: None,
-            op: None,
-            element: ElementType::U8,
-            elements: 8,
-            root: Some(leader as u32),
-        });
+        let call = Call::plain(0, Collective::Split, ElementType::U8, 8);
+        tcp.begin(Call { root: Some(leader as u32), ..call });
         // The leader says which of its descriptors it is, and keeps it until all have opened it.
         let mut whereabouts = [0; 8];
         let file = if rank == leader {

@@ -5,11 +5,12 @@
 //! place among 32 bytes from one memory to the other: a lead as long as its address modulo 32 goes before it, and a tail
 //! behind it lets the next message begin at a multiple of 32 again.
 
-use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
 
 use bytemuck::{Pod, Zeroable};
 
+use super::tcp::is_transient;
 use super::{Cause, Incoming, Outgoing, Sink, check};
 use crate::call::{Call, Header};
 
@@ -191,11 +192,6 @@ impl<'a, 'b> StreamReader<'a, 'b> {
     }
 }
 
-/// Whether a non-blocking call should simply be made again later.
-pub(crate) fn is_transient(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
@@ -204,15 +200,9 @@ mod tests {
     use crate::call::Collective;
     use crate::element::ElementType;
 
-    const CALL: Call = Call {
-        sequence: 1,
-        collective: Collective::SendRecv,
-        algorithm: None,
-        op: None,
-        element: ElementType::U8,
-        elements: 0,
-        root: None,
-    };
+    fn call() -> Call {
+        Call::plain(1, Collective::SendRecv, ElementType::U8, 0)
+    }
 
     fn connection() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -227,7 +217,7 @@ mod tests {
         for skip in [0, 1, 5, 31, 32, 99] {
             for length in [0, 1, 31, 32, LARGE - 1, LARGE] {
                 let data = &data[skip..skip + length];
-                let mut writer = StreamWriter::new(&CALL, Outgoing { to: 1, data });
+                let mut writer = StreamWriter::new(&call(), Outgoing { to: 1, data });
                 while !writer.is_done() {
                     writer.advance(&out).unwrap();
                 }
@@ -247,12 +237,12 @@ mod tests {
         // Too long, of a message that has none, and one that leaves no float in its place.
         for (bytes, lead) in [(LARGE, PLACES as u32), (LARGE - 4, 4), (LARGE, 3)] {
             let (mut out, incoming) = connection();
-            let mut header = Header::new(&CALL, bytes);
+            let mut header = Header::new(&call(), bytes);
             header.lead = lead;
             out.write_all(bytemuck::bytes_of(&header)).unwrap();
             let mut tray = tray();
             let sink = Sink::Fold { bytes, grain: 4, fold: &mut |_| panic!("there is no data") };
-            let mut reader = StreamReader::new(&CALL, Incoming { from: 0, sink }, &mut tray);
+            let mut reader = StreamReader::new(&call(), Incoming { from: 0, sink }, &mut tray);
             assert!(matches!(reader.advance(&incoming), Err(Cause::Nonsense)), "{lead} before {bytes}");
         }
     }

@@ -3,6 +3,7 @@
 //! [`crate::rendezvous::join`] makes the connections. They are non-blocking, and `poll` waits for whichever direction
 //! can move next, so that a transfer sends and receives at once without a second thread.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -225,6 +226,11 @@ impl Tcp {
         }
         Ok(moved)
     }
+}
+
+/// Whether a non-blocking call should simply be made again later.
+pub(crate) fn is_transient(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 /// Waits until one of the descriptors is ready; `false` if the deadline came first.
