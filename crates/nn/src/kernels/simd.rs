@@ -22,10 +22,9 @@ impl Level {
     pub fn of_this_machine() -> Self {
         static LEVEL: OnceLock<Level> = OnceLock::new();
         *LEVEL.get_or_init(|| {
+            // Also where there is AVX-512: what the compiler makes of the kernels for it is twenty times slower.
             #[cfg(target_arch = "x86_64")]
-            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") {
-                return Self::Avx512;
-            } else if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
                 return Self::Avx2;
             }
             Self::Portable
