@@ -50,7 +50,8 @@ pub struct Settings {
     /// Size of ddp's buckets, such as 4MiB; the first is an eighth of it [default: from the cost model]
     #[arg(long, value_name = "BYTES")]
     pub bucket: Option<String>,
-    /// How worker processes talk: tcp, or shm, memory that they share [default: tcp]
+    /// How worker processes talk: auto, through shared memory within a host and over tcp between hosts; tcp, over it within
+    /// a host too; shm, through shared memory, with all of them on one host [default: auto]
     #[arg(long)]
     pub transport: Option<String>,
     /// Number of workers [default: 4; for single 1]
@@ -161,7 +162,7 @@ pub struct Settings {
     /// [default: true]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub pin: Option<bool>,
-    /// Workers are processes that talk over TCP, or threads that talk in memory [default: processes]
+    /// Workers are processes, or threads of this one that talk in its memory [default: processes]
     #[arg(long, value_name = "processes|threads")]
     pub launch: Option<String>,
 }
@@ -401,6 +402,7 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workers::ProcessTransport;
 
     #[test]
     fn without_a_word_it_is_the_courses_job() {
@@ -409,6 +411,7 @@ mod tests {
         let shapes: Vec<_> = jobs.iter().map(|job| (job.sync.name(), job.workers, job.batch)).collect();
         assert_eq!(shapes, [("single", 1, 20), ("gather-scatter", 4, 5), ("all-reduce", 4, 5)]);
         assert!(rows.iter().all(|row| row.samples == Some(100) && row.data.is_none()));
+        assert!(rows.iter().all(|row| row.transport().unwrap() == ProcessTransport::Auto));
     }
 
     #[test]

@@ -116,7 +116,7 @@ impl Settings {
         if algorithm.is_some_and(Algorithm::needs_shared_memory)
             && (self.launch()?, self.transport()?) == (Launch::Processes, ProcessTransport::Tcp)
         {
-            bail!("direct needs memory that workers share: --transport shm, or --launch threads");
+            bail!("direct needs memory that workers share: --transport auto, or --launch threads");
         }
         let bucket = self.bucket.as_deref().map(parse_bytes).transpose()?;
         Ok(match named_way(&self.sync[0])? {

@@ -31,19 +31,22 @@ impl Launch {
 /// How worker processes talk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessTransport {
-    /// Over TCP.
+    /// Through shared memory within a host, over TCP between hosts.
+    Auto,
+    /// Over TCP, also within a host.
     Tcp,
-    /// Through memory that they share.
+    /// Through shared memory; all must be on one host.
     Shm,
 }
 
 impl ProcessTransport {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Tcp, Self::Shm];
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Tcp, Self::Shm];
 
     /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Auto => "auto",
             Self::Tcp => "tcp",
             Self::Shm => "shm",
         }
@@ -55,7 +58,7 @@ impl Settings {
     pub(crate) fn complete_processes(&mut self) -> Result<()> {
         self.launch.get_or_insert_with(|| Launch::Processes.name().to_owned());
         if self.launch()? == Launch::Processes {
-            self.transport.get_or_insert_with(|| ProcessTransport::Tcp.name().to_owned());
+            self.transport.get_or_insert_with(|| ProcessTransport::Auto.name().to_owned());
             self.transport()?;
             self.meet.get_or_insert(Ipv4Addr::LOCALHOST.into());
             self.pin.get_or_insert(true);
@@ -75,7 +78,7 @@ impl Settings {
 
     /// How worker processes of a completed row talk.
     pub fn transport(&self) -> Result<ProcessTransport> {
-        let Some(name) = &self.transport else { return Ok(ProcessTransport::Tcp) };
+        let Some(name) = &self.transport else { return Ok(ProcessTransport::Auto) };
         lookup("transport", name, &ProcessTransport::ALL, ProcessTransport::name)
     }
 

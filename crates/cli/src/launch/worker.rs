@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
-use anyhow::{Context, Result};
-use ringstep_comm::transport::DEFAULT_TIMEOUT;
+use anyhow::{Context, Result, bail};
 use ringstep_comm::transport::shm::Shm;
+use ringstep_comm::transport::{DEFAULT_TIMEOUT, Transport};
 use ringstep_comm::{Group, rendezvous};
 use ringstep_data::{Dataset, file};
 use ringstep_train::Job;
@@ -74,9 +74,23 @@ fn work(start: Start) -> Result<Message> {
     let tcp = rendezvous::join(start.meeting, start.token, start.rank, start.world, DEFAULT_TIMEOUT)?;
     let group = match transport {
         ProcessTransport::Tcp => Group::new(tcp),
-        ProcessTransport::Shm => Group::new(Shm::over(tcp)?),
+        ProcessTransport::Auto => Group::new(Shm::over(tcp)?),
+        ProcessTransport::Shm => {
+            on_one_host(tcp.hosts())?;
+            Group::new(Shm::over(tcp)?)
+        }
     };
     prepared.perform(group, &say)
+}
+
+/// An error if ranks, of which `hosts` says where each is, cannot all share memory.
+fn on_one_host(hosts: &[usize]) -> Result<()> {
+    match hosts.iter().position(|&host| host != hosts[0]) {
+        Some(rank) => {
+            bail!("ranks 0 and {rank} are on different hosts and share no memory: --transport auto, or tcp")
+        }
+        None => Ok(()),
+    }
 }
 
 /// A task with all that it needs.
@@ -109,5 +123,19 @@ impl Prepared {
                 Ok(Message::Done(outcome))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_memory_for_all_takes_one_host() {
+        assert!(on_one_host(&[3, 3, 3]).is_ok());
+        assert_eq!(
+            on_one_host(&[0, 0, 1]).unwrap_err().to_string(),
+            "ranks 0 and 2 are on different hosts and share no memory: --transport auto, or tcp"
+        );
     }
 }

@@ -80,21 +80,22 @@ fn training_follows_one_curve_whatever_carries_the_gradients() {
     };
     let ring = losses("");
     for arguments in [
+        "--transport tcp",
         "--transport shm",
-        "--transport shm --algorithm direct",
-        "--algorithm auto --transport shm",
+        "--algorithm direct",
+        "--algorithm auto",
         "--algorithm halving-doubling",
         "--algorithm tree --launch threads",
-        "--algorithm hierarchical --transport shm",
-        "--algorithm recursive-doubling",
+        "--algorithm hierarchical",
+        "--algorithm recursive-doubling --transport tcp",
     ] {
         for (ours, ring) in losses(arguments).iter().zip(&ring) {
             assert!((ours - ring).abs() < 1e-5 * ring, "{arguments}: {ours} is not {ring}");
         }
     }
     assert_eq!(
-        place.refused("train --algorithm direct"),
-        "direct needs memory that workers share: --transport shm, or --launch threads"
+        place.refused("train --transport tcp --algorithm direct"),
+        "direct needs memory that workers share: --transport auto, or --launch threads"
     );
 }
 

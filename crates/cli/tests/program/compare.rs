@@ -164,7 +164,7 @@ fn what_is_said_about_ddp_is_done_and_repeats() {
     let ddp = "train --json --sync ddp --model resnet20 --dataset synthetic --samples 48 --batch 2 --steps 2 \
                --accumulate 2 --bucket 100kB --shard contiguous --verify-every 1";
     let first = place.json(&format!("{ddp} --batch-norm sync --out first"));
-    let again = place.json("train first/config.toml --json --transport shm --launch processes");
+    let again = place.json("train first/config.toml --json --transport tcp --launch processes");
     assert_eq!(first["runs"][0]["weights_sha256"], again["runs"][0]["weights_sha256"]);
     let other = place.json(&format!("{ddp} --batch-norm local"));
     assert_ne!(first["runs"][0]["weights_sha256"], other["runs"][0]["weights_sha256"]);
