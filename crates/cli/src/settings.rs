@@ -39,7 +39,7 @@ pub struct Settings {
     pub samples: Option<usize>,
     /// How workers stay in step: single, gather-scatter, all-reduce (a collective a parameter, after backward), ddp
     /// (buckets of gradients, while backward goes on), data-parallel (one process whose rank 0 holds the model); for
-    /// compare a list [default: all-reduce; for compare the first three]
+    /// compare a list [default: all-reduce; for compare the first four]
     #[arg(long, value_name = "WAY", value_delimiter = ',')]
     #[serde(deserialize_with = "one_or_many")]
     pub sync: Vec<String>,
@@ -409,7 +409,7 @@ mod tests {
         let rows = Settings::default().complete(Mode::Compare).unwrap().rows();
         let jobs: Vec<Job> = rows.iter().map(|row| row.job().unwrap()).collect();
         let shapes: Vec<_> = jobs.iter().map(|job| (job.sync.name(), job.workers, job.batch)).collect();
-        assert_eq!(shapes, [("single", 1, 20), ("gather-scatter", 4, 5), ("all-reduce", 4, 5)]);
+        assert_eq!(shapes, [("single", 1, 20), ("gather-scatter", 4, 5), ("all-reduce", 4, 5), ("ddp", 4, 5)]);
         assert!(rows.iter().all(|row| row.samples == Some(100) && row.data.is_none()));
         assert!(rows.iter().all(|row| row.transport().unwrap() == ProcessTransport::Auto));
     }

@@ -14,8 +14,9 @@ use crate::workers::{Launch, ProcessTransport};
 /// Steps that a trace holds unless told otherwise: enough to look at, little enough to open.
 const TRACED_STEPS: usize = 50;
 
-/// What `compare` compares unless told otherwise: the course's ways.
-const COURSE: [Sync; 3] = [Sync::Single, Sync::GatherScatter, Sync::AllReduce(Some(Algorithm::Ring))];
+/// What `compare` compares unless told otherwise: the course's ways, and the one that hides its communication.
+const COMPARED: [Sync; 4] =
+    [Sync::Single, Sync::GatherScatter, Sync::AllReduce(None), Sync::Ddp { algorithm: None, bucket: None }];
 
 /// The algorithm of this name; `None` for auto.
 pub fn named_algorithm(name: &str) -> Result<Option<Algorithm>> {
@@ -33,7 +34,7 @@ impl Settings {
     pub(crate) fn complete_ways(&mut self, mode: Mode) -> Result<()> {
         if self.sync.is_empty() {
             self.sync = match mode {
-                Mode::Compare => COURSE.iter().map(|sync| sync.name().to_owned()).collect(),
+                Mode::Compare => COMPARED.iter().map(|sync| sync.name().to_owned()).collect(),
                 Mode::Train => vec![Sync::AllReduce(None).name().to_owned()],
             };
         }

@@ -35,15 +35,16 @@ fn losses(run: &Value) -> Vec<f64> {
 }
 
 #[test]
-fn three_ways_follow_one_curve_and_leave_everything_behind() {
+fn four_ways_follow_one_curve_and_leave_everything_behind() {
     let place = Place::new();
     let json = place.json("compare --json --epochs 6 --out here");
     let runs = json["runs"].as_array().unwrap();
     assert_eq!(json.as_object().unwrap().len(), 1);
 
-    for (run, (way, algorithm, workers)) in
-        runs.iter().zip([("single", "none", 1), ("gather-scatter", "gather-scatter", 4), ("all-reduce", "ring", 4)])
-    {
+    let ways =
+        [("single", "none", 1), ("gather-scatter", "gather-scatter", 4), ("all-reduce", "ring", 4), ("ddp", "ring", 4)];
+    assert_eq!(runs.len(), ways.len());
+    for (run, (way, algorithm, workers)) in runs.iter().zip(ways) {
         let mut keys: Vec<_> = run.as_object().unwrap().keys().map(String::as_str).collect();
         let mut expected = KEYS;
         keys.sort_unstable();
@@ -60,19 +61,23 @@ fn three_ways_follow_one_curve_and_leave_everything_behind() {
         let weights = std::fs::read(place.path("here").join(way).join("model.safetensors")).unwrap();
         assert_eq!(run["weights_sha256"], sha256(&weights));
     }
-    assert_eq!(runs.len(), 3);
     assert_eq!(runs[1]["bytes_sent"], 30 * 3 * 61_706 * 4);
 
     assert_eq!(serde_json::from_str::<Value>(&read(place.path("here/summary.json"))).unwrap(), json);
     let metrics = read(place.path("here/metrics.jsonl"));
-    assert_eq!(metrics.lines().count(), 6 * (1 + 4 + 4));
+    assert_eq!(metrics.lines().count(), 6 * (1 + 4 + 4 + 4));
     assert!(metrics.lines().all(|line| serde_json::from_str::<Value>(line).unwrap()["loss"].is_number()));
     assert!(metrics.lines().all(|line| serde_json::from_str::<Value>(line).unwrap()["data_seconds"].is_number()));
 
     let page = read(place.path("here/report.html"));
-    for text in
-        ["all-reduce, ring", "gather-scatter", "aria-label=\"training loss over epochs\"", "CC BY-SA 3.0", "epochs = 6"]
-    {
+    for text in [
+        "all-reduce, ring",
+        "gather-scatter",
+        "ddp, ring",
+        "aria-label=\"training loss over epochs\"",
+        "CC BY-SA 3.0",
+        "epochs = 6",
+    ] {
         assert!(page.contains(text), "the report lacks {text}");
     }
     for outside in ["src=", "href=", "url(", "@import", "{{"] {
