@@ -77,6 +77,9 @@ pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
     if mode == Mode::Compare || settings.predict == Some(true) {
         show::print(format_args!("\nWhere a step's time goes:\n{}", show::step_table(&finished)))?;
     }
+    for sentence in show::bounds(&finished) {
+        show::print(format_args!("{sentence}"))?;
+    }
     show::print(format_args!("Report: {}", dir.file("report.html").display()))
 }
 

@@ -11,7 +11,7 @@ use ringstep_train::summary::Summary;
 
 use self::chart::{Bar, Lines, Series, Unit};
 use crate::html::{self, escape};
-use crate::show::{HEADINGS, STEP_HEADINGS, Split, bytes, cells, row_name, step_cells};
+use crate::show::{HEADINGS, STEP_HEADINGS, Split, bounds, bytes, cells, row_name, step_cells};
 use crate::train::Row;
 
 const TEMPLATE: &str = include_str!("page.html");
@@ -56,6 +56,7 @@ pub fn page(rows: &[Row], config: &str, data: &Dataset) -> String {
         ("{{step_loss}}", step_loss),
         ("{{step_time}}", step_time),
         ("{{step_table}}", table(&STEP_HEADINGS, rows.iter().map(|row| step_cells(row).to_vec()))),
+        ("{{bounds}}", escape(&bounds(rows).join("\n")).replace('\n', "<br>\n")),
         ("{{traffic}}", traffic(rows)),
         ("{{pictures}}", pictures(rows)),
         ("{{slowest}}", slowest_ranks(rows)),

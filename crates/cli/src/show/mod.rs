@@ -5,10 +5,12 @@ use std::io::{self, ErrorKind, Write};
 
 use anyhow::{Context, Result};
 
+mod bound;
 mod progress;
 mod table;
 mod units;
 
+pub use bound::bounds;
 pub use progress::Progress;
 pub use table::{HEADINGS, STEP_HEADINGS, Split, cells, step_cells, step_table, table};
 pub use units::{bytes, row_name, seconds};

@@ -127,6 +127,12 @@ fn the_published_experiment_has_four_rows_and_says_where_a_step_goes() {
         }
     }
     assert!(text.contains("Where a step's time goes:") && text.contains("hidden"), "{text}");
+    let page = read(place.path("here/report.html"));
+    for row in ["single", "gather-scatter", "all-reduce, ring", "ddp, ring"] {
+        let told = |line: &str| line.starts_with(&format!("{row}: ")) && line.contains("% of a step");
+        let sentence = text.lines().find(|line| told(line)).unwrap_or_else(|| panic!("{row}: {text}"));
+        assert!(page.contains(sentence), "the report lacks {sentence}");
+    }
 
     let runs: Value = serde_json::from_str(&read(place.path("here/summary.json"))).unwrap();
     let runs = runs["runs"].as_array().unwrap();
@@ -154,7 +160,6 @@ fn the_published_experiment_has_four_rows_and_says_where_a_step_goes() {
             assert_eq!(of("communication") > 0, ranks > 1);
         }
     }
-    let page = read(place.path("here/report.html"));
     for text in ["training loss over steps", "time of a step over steps", "one step on each rank", "slowest ranks"] {
         assert!(page.contains(&format!("aria-label=\"{text}\"")), "the report lacks {text}");
     }
