@@ -83,7 +83,7 @@ pub fn load(folder: &Path, batch: usize) -> Result<Trained> {
                 let weight = format!("{}.weight", report.name);
                 let filters = filters.iter().find(|(name, _)| *name == weight).expect("a layer with weights").1.clone();
                 let input = planar(input, from.height * from.width, from.channels);
-                running = Some(Running { layer: layer(&report.name, geometry), input, filters, output });
+                running = Some(Running { layer: layer(&report.name, report.kind, geometry), input, filters, output });
             }
             // What follows element by element is done before the output goes to DRAM; pooling is not.
             (None, Some(running)) if ELEMENTWISE.contains(&report.kind) => running.output = output,
@@ -94,6 +94,7 @@ pub fn load(folder: &Path, batch: usize) -> Result<Trained> {
     Ok(Trained { title: format!("{name} of {}", folder.display()), layers })
 }
 
+const LINEAR: &str = "linear";
 const ELEMENTWISE: [&str; 4] = ["relu", "tanh", "batch norm", "batch norm+relu"];
 
 /// From channels last to channels first. // N,H,W,C to N,C,H,W
@@ -104,7 +105,9 @@ fn planar(values: &[f32], pixels: usize, channels: usize) -> Vec<f32> {
     values.chunks_exact(pixels * channels).flat_map(image).collect()
 }
 
-fn layer(name: &str, geometry: Geometry) -> Layer {
+/// A layer of this kind in nn. A convolution whose only window is the whole image stays one: its sizes do not tell it from a
+/// fully connected layer.
+fn layer(name: &str, kind: &str, geometry: Geometry) -> Layer {
     let Geometry { input, output, kernel, stride, padding } = geometry;
     Layer {
         name: name.to_owned(),
@@ -117,7 +120,7 @@ fn layer(name: &str, geometry: Geometry) -> Layer {
         groups: 1,
         height: input.height,
         width: input.width,
-        fully_connected: (output.height, output.width) == (1, 1) && padding == [0, 0],
+        fully_connected: kind == LINEAR,
     }
 }
 

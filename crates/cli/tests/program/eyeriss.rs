@@ -139,6 +139,24 @@ fn a_trained_run_says_where_its_zeros_are() {
     assert!(place.ok("eyeriss run --model run").contains("Zeros in the run's own weights and activations"));
 }
 
+/// The network that the name stands for is the one that was trained.
+#[test]
+fn a_trained_lenet5_has_the_layers_of_the_network_of_that_name() {
+    let place = Place::new();
+    place.ok("train --launch threads --workers 1 --samples 20 --epochs 1 --out run");
+    for layers in ["", "--layers all"] {
+        let run = |what: &str| {
+            let json = place.json(&format!("eyeriss run {what} {layers} --json"));
+            let of_layer = |layer: &Value| ["name", "macs", "cycles"].map(|key| layer[key].clone());
+            (
+                json["layers"].as_array().unwrap().iter().map(of_layer).collect::<Vec<_>>(),
+                json["total"]["energy"]["total"].clone(),
+            )
+        };
+        assert_eq!(run("--model run"), run("--network lenet5"));
+    }
+}
+
 #[test]
 fn what_cannot_be_is_refused() {
     let place = Place::new();
