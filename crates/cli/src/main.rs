@@ -7,6 +7,7 @@
 //! | starting workers, watching them, ending them | [`launch`] |
 //! | what a person sees while it runs and afterwards | [`show`], [`report`] |
 //! | what a run leaves behind | [`run_dir`] |
+//! | whether there is enough memory | [`memory`] |
 //! | timing collectives and layers | [`bench`] |
 //! | data sets on this machine | [`datasets`] |
 //! | a collective step by step | [`explain`] |
@@ -19,6 +20,7 @@ mod explain;
 mod eyeriss;
 mod html;
 mod launch;
+mod memory;
 mod names;
 mod recipe;
 mod report;

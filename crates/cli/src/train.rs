@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::args::RunArgs;
 use crate::datasets;
 use crate::launch::{self, Interrupts, Message, Task};
+use crate::memory;
 use crate::report;
 use crate::run_dir::RunDir;
 use crate::settings::{Mode, Settings};
@@ -49,6 +50,9 @@ pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
     let mut by_workers: Vec<&Job> = jobs.iter().collect();
     by_workers.sort_by_key(|job| std::cmp::Reverse(job.workers));
     by_workers.iter().try_for_each(|job| job.validate(data.train.len()))?;
+    // Workers that are started by another command may be anywhere, but each is on a machine.
+    let here = |job: &Job| if settings.start_with.is_some() { 1 } else { job.workers };
+    by_workers.iter().try_for_each(|job| memory::check(&job.model, job.need(), here(job)))?;
     if let Some(init) = &settings.init {
         checkpoint::load(&mut jobs[0].model.build(1, 1), init)?;
     }

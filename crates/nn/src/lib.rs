@@ -11,6 +11,7 @@
 //! | a network that can be trained | [`model`] |
 //! | how its layers pass numbers on | `body` |
 //! | where its numbers live, and which of them share memory | `layout`, [`plan`] |
+//! | how much memory that takes | [`memory`] |
 //! | forward and backward of each layer | [`layers`] |
 //! | matrix products and other inner loops | [`kernels`] |
 //! | the threads of one worker | [`team`] |
@@ -22,6 +23,7 @@ mod body;
 pub mod kernels;
 pub mod layers;
 mod layout;
+pub mod memory;
 pub mod model;
 pub mod models;
 pub mod network;

@@ -159,15 +159,29 @@ impl Network {
         Ok(steps.last().map_or(0, |last| last.step.output().len()))
     }
 
-    /// The steps, with those that can be done in one put together.
+    /// Whether there is batch norm in it.
+    pub fn has_batch_norm(&self) -> bool {
+        fn in_any(layers: &[Layer]) -> bool {
+            layers.iter().any(|layer| match &layer.kind {
+                Kind::BatchNorm => true,
+                Kind::Residual { body, shortcut } => in_any(body) || in_any(shortcut),
+                _ => false,
+            })
+        }
+        in_any(&self.layers)
+    }
+
+    /// The steps, with those that can be done in one put together. No memory is taken for a batch or for weights, and all
+    /// sizes that follow from theirs can be counted.
     pub(crate) fn wire(&self, batch: usize) -> Result<Vec<Wired>, NetworkError> {
         let [height, width, channels] = self.input;
         let input = Shape::new(height, width, channels);
         let problem = |layer: &str, problem: &str| NetworkError { layer: layer.into(), problem: problem.into() };
-        if input.is_empty() {
+        if self.input.contains(&0) {
             return Err(problem("input", &format!("{height}x{width}x{channels} is no image")));
         }
-        let mut wiring = Wiring { batch, input, steps: Vec::new(), counts: Vec::new() };
+        let mut wiring = Wiring { batch, input, steps: Vec::new(), counts: Vec::new(), numbers: 0 };
+        wiring.count_images("input", input, "")?;
         let end = wiring.layers(&self.layers, 0, "")?;
         let Some(last) = wiring.steps.last() else { return Err(problem("output", "there are no layers")) };
         let logits = wiring.shape(end);
@@ -188,15 +202,48 @@ impl Network {
     }
 }
 
+/// The most numbers that a model may have in all: beyond any machine, and so few that no size that follows from them, on
+/// however many threads, is more than can be counted.
+const MOST_NUMBERS: usize = 1 << 44;
+/// The longest side of a filter.
+const LARGEST_FILTER: usize = 1024;
+/// The most channels that are normalised.
+const MOST_NORMALISED: usize = 1 << 24;
+
 struct Wiring {
     batch: usize,
     input: Shape,
     steps: Vec<Wired>,
     /// Layers so far of each kind without a name.
     counts: Vec<(&'static str, usize)>,
+    /// Numbers so far, of images, activations and weights.
+    numbers: usize,
 }
 
 impl Wiring {
+    /// Adds the product of these sizes to what the model holds; refuses what is more than a model may have.
+    fn count(&mut self, layer: &str, what: &str, sizes: &[usize]) -> Result<(), NetworkError> {
+        let product = sizes.iter().try_fold(1, |product: usize, &size| product.checked_mul(size));
+        let sum = product.and_then(|product| product.checked_add(self.numbers));
+        self.numbers = sum.filter(|&sum| sum <= MOST_NUMBERS).ok_or_else(|| {
+            // Only to be shown, so it need not be exact.
+            let bytes = |numbers: f64| numbers * size_of::<f32>() as f64;
+            let taken = bytes(sizes.iter().map(|&size| size as f64).product());
+            let most = bytes(MOST_NUMBERS as f64);
+            let problem = format!("{what} would take {taken:.1e} bytes: a model can have up to {most:.1e}");
+            NetworkError { layer: layer.into(), problem }
+        })?;
+        Ok(())
+    }
+
+    /// Counts a batch of images or activations; `how` says what is special about them.
+    fn count_images(&mut self, layer: &str, shape: Shape, how: &str) -> Result<(), NetworkError> {
+        let Shape { height, width, channels } = shape;
+        let images = if self.batch == 1 { "1 image".to_owned() } else { format!("{} images", self.batch) };
+        let what = format!("{images} of {height}x{width}x{channels}{how}");
+        self.count(layer, &what, &[self.batch, height, width, channels])
+    }
+
     /// The shape of what comes out of step `source - 1`.
     fn shape(&self, source: usize) -> Shape {
         if source == 0 { self.input } else { self.steps[source - 1].step.output() }
@@ -239,22 +286,38 @@ impl Wiring {
     fn layer(&mut self, layer: &Layer, source: usize, prefix: &str, rectified: bool) -> Result<usize, NetworkError> {
         let name = self.name(layer, prefix);
         let input = self.shape(source);
+        self.count_images(&name, input, "")?;
         let shown = format!("{}x{}x{}", input.height, input.width, input.channels);
         let fail = |problem: String| Err(NetworkError { layer: name.clone(), problem });
         let batch = self.batch;
         Ok(match &layer.kind {
             Kind::Conv { filters, kernel, stride, padding, bias } => {
                 let ([height, width], stride) = (kernel.each(), stride.each());
-                if *filters == 0 || height * width * stride[0] * stride[1] == 0 {
+                if *filters == 0 || [height, width].contains(&0) || stride.contains(&0) {
                     return fail("filters, kernel and stride must be at least 1".into());
                 }
+                if height.max(width) > LARGEST_FILTER {
+                    return fail(format!("kernel must be at most {LARGEST_FILTER}"));
+                }
+                let padded = |length: usize, by: usize| length.saturating_add(by.saturating_mul(2));
+                let [above, before] = padding.each();
+                let padded = Shape::new(padded(input.height, above), padded(input.width, before), input.channels);
+                self.count_images(&name, padded, " with padding")?;
+                self.count(&name, "weights", &[*filters, height, width, input.channels])?;
                 let Some(geometry) = Geometry::new(input, *filters, kernel.each(), stride, padding.each()) else {
                     return fail(format!("a {height}x{width} filter does not fit in an input of {shown}"));
                 };
+                self.count_images(&name, geometry.output, "")?;
                 self.push(name, Conv2d::new(geometry, *bias, batch), source, None)
             }
             Kind::Linear { outputs: 0, .. } => return fail("outputs must be at least 1".into()),
-            Kind::Linear { outputs, bias } => self.push(name, Linear::new(input, *outputs, *bias), source, None),
+            Kind::Linear { outputs, bias } => {
+                self.count(&name, "weights", &[*outputs, input.len()])?;
+                self.push(name, Linear::new(input, *outputs, *bias), source, None)
+            }
+            Kind::BatchNorm if input.channels > MOST_NORMALISED => {
+                return fail(format!("{} channels: at most {MOST_NORMALISED} can be normalised", input.channels));
+            }
             Kind::BatchNorm => self.push(name, BatchNorm::new(input, rectified), source, None),
             Kind::Relu => self.push(name, Relu::new(input), source, None),
             Kind::Tanh => self.push(name, Tanh::new(input), source, None),
@@ -266,7 +329,7 @@ impl Wiring {
                 if *size > input.height.min(input.width) {
                     return fail(format!("a {size}x{size} window does not fit in an input of {shown}"));
                 }
-                self.push(name, MaxPool::new(input, *size, stride, batch), source, None)
+                self.push(name, MaxPool::new(input, *size, stride), source, None)
             }
             Kind::AveragePool { size } => {
                 if *size == 0 || *size > input.height.min(input.width) {
@@ -348,8 +411,46 @@ mod tests {
             refusal(&layer("type = \"residual\"\nname = \"block\"\nbody = [{ type = \"global-average-pool\" }]")),
             "layer block: body and shortcut differ: 1x1x2 and 6x5x2"
         );
+        assert_eq!(
+            refusal(&layer("type = \"conv\"\nfilters = 2\nkernel = 1025")),
+            "layer conv1: kernel must be at most 1024"
+        );
         let twice = layer("type = \"linear\"\nname = \"fc\"\noutputs = 3").repeat(2);
         assert_eq!(refusal(&twice), "layer fc: another layer has this name");
+    }
+
+    /// Sizes whose products cannot be counted, or would take more than there can be, are told with what they would take.
+    #[test]
+    fn absurd_sizes_are_refused_before_anything_is_allocated() {
+        let conv = |rest: &str| format!("[[layer]]\ntype = \"conv\"\nkernel = 3\n{rest}\n");
+        let max = usize::MAX;
+        assert_eq!(
+            refusal(&conv("filters = 2\npadding = 9223372036854775807")),
+            format!(
+                "layer conv1: 1 image of {max}x{max}x2 with padding would take 2.7e39 bytes: a model can have up to 7.0e13"
+            )
+        );
+        assert_eq!(
+            refusal(&conv("filters = 9223372036854775807")),
+            "layer conv1: weights would take 6.6e20 bytes: a model can have up to 7.0e13"
+        );
+        assert_eq!(
+            refusal("[[layer]]\ntype = \"linear\"\noutputs = 9223372036854775807"),
+            "layer linear1: weights would take 2.2e21 bytes: a model can have up to 7.0e13"
+        );
+        let wide = Network { input: [1, 1, 1 << 25], layers: vec![Layer::new("", Kind::BatchNorm)] };
+        let error = wide.wire(1).err().unwrap().to_string();
+        assert_eq!(error, "layer batch-norm1: 33554432 channels: at most 16777216 can be normalised");
+        let vast = Network { input: [9_999_999_999, 9_999_999_999, 1], layers: Vec::new() };
+        assert_eq!(
+            vast.classes().unwrap_err().to_string(),
+            "layer input: 1 image of 9999999999x9999999999x1 would take 4.0e20 bytes: a model can have up to 7.0e13"
+        );
+        let vgg11 = crate::Architecture::Vgg11.network();
+        for batch in [999_999_999_999, usize::MAX] {
+            let error = vgg11.memory(batch, 1).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("layer input: {batch} images of 32x32x3 would take ")), "{error}");
+        }
     }
 
     #[test]

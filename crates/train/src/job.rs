@@ -89,12 +89,17 @@ impl Design {
 
     /// Whether there is batch norm in it.
     pub fn normalises(&self) -> bool {
-        self.build(1, 1).has_statistics()
+        self.network.has_batch_norm()
     }
 
-    /// The model, with room for `batch` images, on so many threads.
+    /// The layers.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// The model, with room for `batch` images, on so many threads; known to have a size.
     pub fn build(&self, batch: usize, threads: usize) -> Model {
-        Model::new(&self.network, batch, threads).expect("checked when the design was made")
+        Model::new(&self.network, batch, threads).expect("its layers and its size are checked")
     }
 }
 

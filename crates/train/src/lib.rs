@@ -24,6 +24,7 @@ mod evaluate;
 mod feed;
 pub mod fit;
 pub mod job;
+pub mod memory;
 pub mod records;
 pub mod steps;
 pub mod strategy;

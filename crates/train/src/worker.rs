@@ -16,7 +16,7 @@ use crate::batch_norm::{BatchNorm, Together};
 use crate::checkpoint;
 use crate::clock::Clock;
 use crate::error::WorkerError;
-use crate::evaluate::{self, test};
+use crate::evaluate::test;
 use crate::feed::Feed;
 use crate::fit;
 use crate::records::{Epoch, Outcome, Parts, Report, Step};
@@ -113,7 +113,7 @@ impl<'a> Rank<'a> {
         let (images, rank) = (data.train.len(), group.rank());
         // The first batches are filled while the ranks get ready.
         let feed = Feed::start(job, data, &canvas, rank)?;
-        let mut model = job.model.build(job.batch.max(evaluate::BATCH), job.threads);
+        let mut model = job.model.build(job.room(), job.threads);
         match init {
             Some(path) => checkpoint::load(&mut model, path)?,
             None => model.initialise(job.seed),

@@ -11,9 +11,11 @@ use ringstep_nn::kernels::{peak, simd::Level};
 use ringstep_nn::optim::{Optimizer, Rule};
 use ringstep_nn::{Model, Phase};
 use ringstep_train::job::MAX_THREADS;
+use ringstep_train::memory::Need;
 use serde::Serialize;
 
 use crate::args::KernelsArgs;
+use crate::memory;
 use crate::settings::design;
 use crate::show;
 
@@ -81,10 +83,13 @@ fn median(mut times: Vec<f64>) -> f64 {
 }
 
 fn measure(args: &KernelsArgs) -> Result<Measured> {
-    let mut model = design(&args.model)?.build(args.batch, args.threads);
+    let design = design(&args.model)?;
+    let rule = Rule::Sgd { momentum: 0.9, nesterov: false, weight_decay: 5e-4 };
+    memory::check(&design, Need::new(&design, args.batch, args.threads, rule), 1)?;
+    let mut model = design.build(args.batch, args.threads);
     model.initialise(0);
     let peak_flops = peak::measure(model.for_optimizer().0);
-    let mut optimizer = Optimizer::new(Rule::Sgd { momentum: 0.9, nesterov: false, weight_decay: 5e-4 }, &mut model);
+    let mut optimizer = Optimizer::new(rule, &mut model);
     // Numbers as normalised images have them, without a pattern.
     let pixels = args.batch * model.input().len();
     let images: Vec<f32> =

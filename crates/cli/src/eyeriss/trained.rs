@@ -7,9 +7,12 @@ use ringstep_data::augment::View;
 use ringstep_eyeriss::layer::Layer;
 use ringstep_eyeriss::sparsity::Zeros;
 use ringstep_nn::layers::Geometry;
+use ringstep_nn::optim::Rule;
+use ringstep_train::memory::Need;
 use ringstep_train::{checkpoint, fit};
 
 use crate::datasets;
+use crate::memory;
 use crate::settings::{Settings, design};
 
 /// A run's network, and the zeros of each of its layers.
@@ -57,6 +60,8 @@ pub fn load(folder: &Path, batch: usize) -> Result<Trained> {
     let settings = Settings::read(&config(folder)?)?;
     let name = settings.model.clone().context("--model: its config.toml names no model")?;
     let design = design(&name)?;
+    let rule = Rule::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 };
+    memory::check(&design, Need::new(&design, batch, 1, rule), 1)?;
     let mut model = design.build(batch, 1);
     checkpoint::load(&mut model, &weights)?;
     let data = datasets::load(&settings)?;

@@ -94,6 +94,43 @@ fn a_network_that_cannot_be_built_is_told_with_file_and_layer() {
     assert!(refused("input = [8, 8]\n").starts_with(", line 1: "));
 }
 
+/// What a model would take is told in the launcher, before a worker is started.
+#[test]
+fn a_model_that_no_memory_holds_is_told_with_what_it_would_take() {
+    let place = Place::new();
+    let refused = |text: &str, rest: &str| {
+        fs::write(place.path("net.toml"), text).unwrap();
+        let message = place.refused(&format!("train --model net.toml --dataset synthetic --samples 20 {rest}"));
+        assert!(!place.path("runs").exists());
+        message.rsplit_once("net.toml").expect("the file is named").1.to_owned()
+    };
+    let conv = "[[layer]]\ntype = \"conv\"\nfilters = 2\nkernel = 3\npadding = 9223372036854775807\n";
+    let linear = |outputs: usize| format!("[[layer]]\ntype = \"linear\"\noutputs = {outputs}\n");
+    let told = refused(&format!("input = [8, 8, 1]\n{conv}{}", linear(10)), "");
+    assert!(
+        told.starts_with(": layer conv1: 1 image of ") && told.contains(" with padding would take 1.4e39 bytes"),
+        "{told}"
+    );
+    let told = refused(&format!("input = [9999999999, 9999999999, 1]\n{}", linear(10)), "");
+    assert!(told.starts_with(": layer input: 1 image of 9999999999x9999999999x1 would take 4.0e20 bytes"), "{told}");
+
+    // Sizes that can be counted, for a machine that nobody has.
+    let large = format!("input = [100, 100, 3]\n{}{}", linear(50_000_000), linear(10));
+    for (rest, begin) in [("--workers 1", ""), ("--workers 4 --batch 2 --momentum 0.9", "4 workers of ")] {
+        let told = refused(&large, rest);
+        assert!(told.starts_with(" needs 6.00 TB for parameters, 6.00 TB for gradients, "), "{told}");
+        assert!(told.contains("; this machine has "), "{told}");
+        let whole = place.refused(&format!("train --model net.toml --dataset synthetic --samples 20 {rest}"));
+        assert!(whole.starts_with(begin), "{whole}");
+    }
+
+    let told = place.refused("bench kernels --batch 999999999999");
+    let begin = "vgg11: layer input: 999999999999 images of 32x32x3 would take 1.2e16 bytes";
+    assert!(told.starts_with(begin) && told.contains("; this machine has "), "{told}");
+    let told = place.refused("bench kernels --batch 9999999");
+    assert!(told.contains(" TB for activations, ") && told.contains("; this machine has "), "{told}");
+}
+
 #[test]
 fn unknown_names_get_the_known_and_the_nearest() {
     let place = Place::new();

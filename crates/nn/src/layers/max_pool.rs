@@ -19,11 +19,11 @@ impl MaxPool {
     /// The largest window whose places can be told by a byte.
     pub const LARGEST: usize = 16;
 
-    /// For up to `batch` images; a window fits in the input.
-    pub fn new(input: Shape, size: usize, stride: usize, batch: usize) -> Self {
+    /// A window fits in the input.
+    pub fn new(input: Shape, size: usize, stride: usize) -> Self {
         let reach = |length: usize| (length - size) / stride + 1;
         let output = Shape::new(reach(input.height), reach(input.width), input.channels);
-        Self { size, stride, input, output, places: vec![0; batch * output.len()] }
+        Self { size, stride, input, output, places: Vec::new() }
     }
 }
 
@@ -36,6 +36,10 @@ impl Layer for MaxPool {
         self.output
     }
 
+    fn keeps(&self, batch: usize) -> usize {
+        batch * self.output.len()
+    }
+
     fn rereads(&self) -> Rereads {
         Rereads { input: false, output: false }
     }
@@ -43,6 +47,7 @@ impl Layer for MaxPool {
     fn forward(&mut self, pass: Forward<'_>) {
         let (from, to) = (self.input.len(), self.output.len());
         let mut places = std::mem::take(&mut self.places);
+        places.resize(places.len().max(pass.output.len()), 0);
         let parts = (Units::new(pass.output, to), Units::new(&mut places, to));
         pass.team.deal(pass.input.len() / from, parts, |range, (output, places)| {
             let images = output.chunks_exact_mut(to).zip(places.chunks_exact_mut(to));
@@ -231,13 +236,13 @@ mod tests {
         ];
         for (height, width, channels, size, stride) in cases {
             let shape = Shape::new(height, width, channels);
-            check::gradients(&mut MaxPool::new(shape, size, stride, 2), shape, 2, 1e-4, 1e-2);
+            check::gradients(&mut MaxPool::new(shape, size, stride), shape, 2, 1e-4, 1e-2);
         }
     }
 
     #[test]
     fn the_first_of_equals_gets_the_gradient_and_nan_is_passed_on() {
-        let pool = MaxPool::new(Shape::new(2, 2, 1), 2, 2, 1);
+        let pool = MaxPool::new(Shape::new(2, 2, 1), 2, 2);
         let (mut output, mut places) = ([0.0], [9]);
         largest(&pool, &[1.0, 3.0, 3.0, 2.0], &mut output, &mut places);
         assert_eq!((output, places), ([3.0], [1]));

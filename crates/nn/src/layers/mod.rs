@@ -90,7 +90,7 @@ pub struct Rereads {
 /// A step of the network. The model owns the numbers; a layer knows what to do with them.
 ///
 /// `parameters`, `gradients` and `statistics` are the layer's part of the model's flat buffers: its tensors one after
-/// the other. A layer's own memory is allocated when it is made; a pass allocates nothing.
+/// the other. What a layer keeps of a batch is allocated by the first pass; a later one allocates nothing.
 pub trait Layer: Send {
     /// What it is called in reports.
     fn kind(&self) -> &'static str;
@@ -126,6 +126,11 @@ pub trait Layer: Send {
 
     /// Numbers of temporary room that a pass of so many images takes on so many threads.
     fn workspace(&self, _batch: usize, _threads: usize) -> usize {
+        0
+    }
+
+    /// Bytes that it keeps itself of so many images from forward to backward.
+    fn keeps(&self, _batch: usize) -> usize {
         0
     }
 

@@ -46,6 +46,17 @@ pub enum Rule {
     },
 }
 
+impl Rule {
+    /// How many numbers it remembers for each parameter.
+    pub fn remembers(self) -> usize {
+        match self {
+            Self::Sgd { momentum: 0.0, .. } => 0,
+            Self::Sgd { .. } | Self::Lars { .. } => 1,
+            Self::Adam { .. } | Self::AdamW { .. } => 2,
+        }
+    }
+}
+
 /// A rule with what it remembers.
 #[derive(Debug)]
 pub struct Optimizer {
@@ -68,12 +79,8 @@ impl Optimizer {
     }
 
     fn with_tensors(rule: Rule, parameters: usize, tensors: Vec<(Range<usize>, bool)>) -> Self {
-        let (first, second) = match rule {
-            Rule::Sgd { momentum: 0.0, .. } => (0, 0),
-            Rule::Sgd { .. } | Rule::Lars { .. } => (parameters, 0),
-            Rule::Adam { .. } | Rule::AdamW { .. } => (parameters, parameters),
-        };
-        Self { rule, first: vec![0.0; first], second: vec![0.0; second], tensors, steps: 0 }
+        let remembered = |number: usize| vec![0.0; if rule.remembers() > number { parameters } else { 0 }];
+        Self { rule, first: remembered(0), second: remembered(1), tensors, steps: 0 }
     }
 
     /// Takes one step with this learning rate.

@@ -28,7 +28,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// `None` if no window fits in the padded input.
+    /// `None` if no window fits in the padded input, or if that is longer than can be counted.
     pub fn new(
         input: Shape,
         filters: usize,
@@ -37,7 +37,8 @@ impl Geometry {
         padding: [usize; 2],
     ) -> Option<Self> {
         let reach = |length: usize, axis: usize| {
-            Some((length + 2 * padding[axis]).checked_sub(kernel[axis])? / stride[axis] + 1)
+            let padded = padding[axis].checked_mul(2)?.checked_add(length)?;
+            Some(padded.checked_sub(kernel[axis])? / stride[axis] + 1)
         };
         let output = Shape::new(reach(input.height, 0)?, reach(input.width, 1)?, filters);
         Some(Self { input, output, kernel, stride, padding })

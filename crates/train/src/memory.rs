@@ -1,0 +1,75 @@
+//! What a worker takes of memory, before there is one.
+
+use ringstep_nn::NetworkError;
+use ringstep_nn::memory::Memory;
+use ringstep_nn::optim::Rule;
+
+use crate::Job;
+use crate::evaluate;
+use crate::job::Design;
+
+/// The bytes that a worker takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Need {
+    /// Its model.
+    pub model: Memory,
+    /// What the optimizer remembers, and what is added up over the batches of a step.
+    pub optimizer: usize,
+    /// The batches that it has or that are on their way to it.
+    pub batches: usize,
+}
+
+/// Batches that are filled, wait or are used at the same time.
+const BATCHES: usize = 3;
+
+impl Need {
+    /// For a model with room for `batch` images that is trained on as many.
+    pub fn new(design: &Design, batch: usize, threads: usize, rule: Rule) -> Result<Self, NetworkError> {
+        let model = design.network().memory(batch, threads)?;
+        let image = design.input().len() * size_of::<f32>();
+        Ok(Self { model, optimizer: rule.remembers() * model.gradients, batches: BATCHES * batch * image })
+    }
+
+    /// All of it.
+    pub fn total(&self) -> usize {
+        self.model.total() + self.optimizer + self.batches
+    }
+}
+
+impl Job {
+    /// What each of its workers takes, beside the images.
+    pub fn need(&self) -> Result<Need, NetworkError> {
+        let mut need = Need::new(&self.model, self.room(), self.threads, self.rule)?;
+        if self.accumulate > 1 {
+            need.optimizer += need.model.gradients;
+        }
+        Ok(need)
+    }
+
+    /// Images that a worker's model has room for: a batch of training, and one of testing.
+    pub(crate) fn room(&self) -> usize {
+        self.batch.max(evaluate::BATCH)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringstep_nn::Architecture;
+
+    use super::*;
+    use crate::Sync;
+    use crate::job::Length;
+
+    #[test]
+    fn what_the_optimizer_remembers_is_counted() {
+        let lenet5 = Design::new("lenet5", Architecture::LeNet5.network()).unwrap();
+        let mut job = Job::new(lenet5, Sync::Single, 1, 200, Length::Epochs(1));
+        let parameters = 61_706 * 4;
+        assert_eq!(job.need().unwrap().optimizer, 0);
+        assert_eq!(job.need().unwrap().batches, 3 * 200 * 32 * 32 * 4);
+        job.rule = Rule::Adam { betas: [0.9, 0.999], weight_decay: 0.0 };
+        assert_eq!(job.need().unwrap().optimizer, 2 * parameters);
+        job.accumulate = 2;
+        assert_eq!(job.need().unwrap().optimizer, 3 * parameters);
+    }
+}
