@@ -19,6 +19,7 @@ use crate::run_dir::RunDir;
 use crate::settings::{Mode, Settings};
 use crate::show::{self, Progress};
 use crate::trace_file::TraceFile;
+use crate::workers;
 
 /// What `--json` prints and summary.json holds.
 #[derive(Serialize)]
@@ -41,7 +42,9 @@ pub struct Row {
 /// Validates everything, runs the rows one after the other, and reports.
 pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
     let file = args.file.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
-    let settings = args.settings.over(file).complete(mode)?;
+    let settings = args.settings.over(file);
+    let asked = settings.workers.is_some() || settings.threads.is_some();
+    let settings = settings.complete(mode)?;
     let rows = if mode == Mode::Compare { settings.rows() } else { vec![settings.clone()] };
     let jobs: Vec<Job> = rows.iter().map(Settings::job).collect::<Result<_>>()?;
     let data = datasets::load(&settings)?;
@@ -53,6 +56,9 @@ pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
     // Workers that are started by another command may be anywhere, but each is on a machine.
     let here = |job: &Job| if settings.start_with.is_some() { 1 } else { job.workers };
     by_workers.iter().try_for_each(|job| memory::check(&job.model, job.need(), here(job)))?;
+    // Who asked for so many is warned at once; who did not is told with the results, which it explains.
+    let crowd = by_workers.first().and_then(|job| workers::crowd(here(job), job.threads));
+    let warned = crowd.as_deref().filter(|_| asked || args.json).map(show::warn).is_some();
     if let Some(init) = &settings.init {
         checkpoint::load(&mut jobs[0].model.build(1, 1), init)?;
     }
@@ -73,7 +79,8 @@ pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
     let summaries: Vec<Summary> = finished.iter().map(|row| row.summary.clone()).collect();
     let json = serde_json::to_string_pretty(&Summaries { runs: &summaries })? + "\n";
     dir.write("summary.json", &json)?;
-    dir.write("report.html", &report::page(&finished, &config, &data))?;
+    let bounds = show::bounds(&finished, crowd.as_deref());
+    dir.write("report.html", &report::page(&finished, &bounds, &config, &data))?;
     if args.json {
         return show::print(format_args!("{}", json.trim_end()));
     }
@@ -81,7 +88,7 @@ pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
     if mode == Mode::Compare || settings.predict == Some(true) {
         show::print(format_args!("\nWhere a step's time goes:\n{}", show::step_table(&finished)))?;
     }
-    for sentence in show::bounds(&finished) {
+    for sentence in if warned { &bounds[..finished.len()] } else { &bounds } {
         show::print(format_args!("{sentence}"))?;
     }
     show::print(format_args!("Report: {}", dir.file("report.html").display()))

@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 
 use anyhow::{Result, bail};
+use ringstep_cpu::cores;
 
 use crate::names::lookup;
 use crate::settings::Settings;
@@ -53,6 +54,21 @@ impl ProcessTransport {
     }
 }
 
+/// Says so if workers of so many threads have to share the cores that this process may use.
+pub fn crowd(workers: usize, threads: usize) -> Option<String> {
+    crowd_on(cores::allowed(), workers, threads)
+}
+
+fn crowd_on(cores: usize, workers: usize, threads: usize) -> Option<String> {
+    let who = match (workers, threads) {
+        _ if workers.saturating_mul(threads) <= cores => return None,
+        (1, _) => format!("{threads} threads"),
+        (_, 1) => format!("{workers} workers"),
+        _ => format!("{workers} workers of {threads} threads"),
+    };
+    Some(format!("{who} share {cores} core{}", if cores == 1 { "" } else { "s" }))
+}
+
 impl Settings {
     /// Decides how worker processes are started and talk; threads need none of that.
     pub(crate) fn complete_processes(&mut self) -> Result<()> {
@@ -85,5 +101,18 @@ impl Settings {
     /// How the workers of a completed row are started.
     pub fn launch(&self) -> Result<Launch> {
         lookup("way to launch", self.launch.as_deref().unwrap_or_default(), &Launch::ALL, Launch::name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_threads_than_cores_are_told() {
+        assert_eq!(crowd_on(4, 2, 2), None);
+        assert_eq!(crowd_on(2, 4, 1).unwrap(), "4 workers share 2 cores");
+        assert_eq!(crowd_on(1, 1, 3).unwrap(), "3 threads share 1 core");
+        assert_eq!(crowd_on(2, 2, 2).unwrap(), "2 workers of 2 threads share 2 cores");
     }
 }

@@ -18,6 +18,7 @@ use crate::args::KernelsArgs;
 use crate::memory;
 use crate::settings::design;
 use crate::show;
+use crate::workers::crowd;
 
 /// Steps before the clock counts: memory is touched, caches and branch predictors have learned.
 const WARM_UP: usize = 2;
@@ -69,6 +70,9 @@ pub fn kernels(args: &KernelsArgs) -> Result<()> {
         ensure!(count > 0, "0 {name}: at least 1 is needed");
     }
     ensure!(args.threads <= MAX_THREADS, "{} threads: at most {MAX_THREADS} are possible", args.threads);
+    if let Some(crowd) = crowd(1, args.threads) {
+        show::warn(&crowd);
+    }
     let measured = measure(args)?;
     if args.json {
         return show::print(format_args!("{}", serde_json::to_string_pretty(&measured)?));

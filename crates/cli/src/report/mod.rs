@@ -6,18 +6,19 @@ mod timeline;
 
 use std::fmt::Write;
 
+use ringstep_cpu::cores;
 use ringstep_data::Dataset;
 use ringstep_train::summary::Summary;
 
 use self::chart::{Bar, Lines, Series, Unit};
 use crate::html::{self, escape};
-use crate::show::{HEADINGS, STEP_HEADINGS, Split, bounds, bytes, cells, row_name, step_cells};
+use crate::show::{HEADINGS, STEP_HEADINGS, Split, bytes, cells, row_name, step_cells};
 use crate::train::Row;
 
 const TEMPLATE: &str = include_str!("page.html");
 
-/// The page for these rows.
-pub fn page(rows: &[Row], config: &str, data: &Dataset) -> String {
+/// The page for these rows, with sentences about what bounded them.
+pub fn page(rows: &[Row], bounds: &[String], config: &str, data: &Dataset) -> String {
     let series = |values: fn(&Row) -> Vec<f64>| -> Vec<Series> {
         rows.iter().map(|row| Series { name: row_name(&row.job), values: values(row) }).collect()
     };
@@ -40,8 +41,7 @@ pub fn page(rows: &[Row], config: &str, data: &Dataset) -> String {
         [row] => format!("{} on {}, {}", row.job.model.name, data.name, row_name(&row.job)),
         _ => format!("{} on {}, {} ways to synchronise", rows[0].job.model.name, data.name, rows.len()),
     };
-    let threads = std::thread::available_parallelism().map_or(0, usize::from);
-    let machine = format!("{}, {threads} cores available", std::env::consts::ARCH);
+    let machine = format!("{}, {} cores available", std::env::consts::ARCH, cores::allowed());
     let facts = format!("{} training and {} test images", data.train.len(), data.test.len());
 
     let fields = [
@@ -56,7 +56,7 @@ pub fn page(rows: &[Row], config: &str, data: &Dataset) -> String {
         ("{{step_loss}}", step_loss),
         ("{{step_time}}", step_time),
         ("{{step_table}}", table(&STEP_HEADINGS, rows.iter().map(|row| step_cells(row).to_vec()))),
-        ("{{bounds}}", escape(&bounds(rows).join("\n")).replace('\n', "<br>\n")),
+        ("{{bounds}}", escape(&bounds.join("\n")).replace('\n', "<br>\n")),
         ("{{traffic}}", traffic(rows)),
         ("{{pictures}}", pictures(rows)),
         ("{{slowest}}", slowest_ranks(rows)),

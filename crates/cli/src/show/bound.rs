@@ -6,9 +6,11 @@ use super::Split;
 use super::units::{bytes, row_name};
 use crate::train::Row;
 
-/// A sentence for each row.
-pub fn bounds(rows: &[Row]) -> Vec<String> {
-    rows.iter().map(|row| bound(&row_name(&row.job), &Split::of(&row.summary), Traffic::of(&row.summary))).collect()
+/// A sentence for each row, and another if workers crowd the cores.
+pub fn bounds(rows: &[Row], crowd: Option<&str>) -> Vec<String> {
+    let of_row = |row: &Row| bound(&row_name(&row.job), &Split::of(&row.summary), Traffic::of(&row.summary));
+    let crowd = crowd.map(|crowd| format!("{crowd}, so some of the time is spent waiting for a core."));
+    rows.iter().map(of_row).chain(crowd).collect()
 }
 
 /// What the busiest rank sends in a step.
@@ -28,29 +30,32 @@ impl Traffic {
     }
 }
 
+const COMMUNICATION: &str = "exposed communication";
+
 /// What takes most of a row's time; what comes next is told if it takes at least half as much.
 fn bound(name: &str, split: &Split, traffic: Traffic) -> String {
     let mut parts = [
         ("computation", split.compute),
-        ("exposed communication", split.exposed),
+        (COMMUNICATION, split.exposed),
         ("waiting for the slowest rank", split.waiting),
         ("other work (data, records)", split.other),
     ];
     parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let percent = |part: f64, whole: f64| format!("{:.0}%", 100.0 * part / whole);
     let whole: f64 = parts.iter().map(|(_, seconds)| seconds).sum();
-    let percent = |seconds: f64, whole: f64| format!("{:.0}%", 100.0 * seconds / whole);
     let [(most, seconds), (next, next_seconds), ..] = parts;
     let mut sentence = format!("{name}: {most} takes {} of a step", percent(seconds, whole));
+    if most == COMMUNICATION {
+        let Traffic { messages, bytes_a_message } = traffic;
+        sentence += &format!(" (busiest rank: {messages} messages of {})", bytes(bytes_a_message));
+    }
     if next_seconds >= seconds / 2.0 {
         sentence += &format!(", {next} {}", percent(next_seconds, whole));
     }
-    if split.exposed >= seconds / 2.0 {
-        let Traffic { messages, bytes_a_message } = traffic;
-        sentence += &format!("; the busiest rank sends {messages} messages of {}", bytes(bytes_a_message));
-    }
-    if split.hidden > 0.0 {
-        let hidden = percent(split.hidden, split.hidden + split.exposed);
-        sentence += &format!("; {hidden} of the communication is hidden behind computation");
+    // Less would be shown as nothing.
+    if split.hidden >= 0.005 * (split.hidden + split.exposed) && split.hidden > 0.0 {
+        sentence +=
+            &format!("; {} of the communication is hidden", percent(split.hidden, split.hidden + split.exposed));
     }
     sentence + "."
 }
@@ -68,7 +73,7 @@ mod tests {
         let messages = Split { compute: 2.0, exposed: 7.0, waiting: 0.5, other: 0.5, hidden: 0.0 };
         assert_eq!(
             bound("all-reduce, ring", &messages, TRAFFIC),
-            "all-reduce, ring: exposed communication takes 70% of a step; the busiest rank sends 60 messages of 6.17 kB."
+            "all-reduce, ring: exposed communication takes 70% of a step (busiest rank: 60 messages of 6.17 kB)."
         );
         let other = Split { compute: 1.0, exposed: 0.0, waiting: 0.0, other: 3.0, hidden: 0.0 };
         assert_eq!(bound("single", &other, TRAFFIC), "single: other work (data, records) takes 75% of a step.");
@@ -80,7 +85,7 @@ mod tests {
         assert_eq!(
             bound("ddp, ring", &even, TRAFFIC),
             "ddp, ring: waiting for the slowest rank takes 40% of a step, computation 30%; 75% of the communication is \
-             hidden behind computation."
+             hidden."
         );
     }
 }

@@ -15,6 +15,11 @@ pub use progress::Progress;
 pub use table::{HEADINGS, STEP_HEADINGS, Split, cells, step_cells, step_table, table};
 pub use units::{bytes, row_name, seconds};
 
+/// Prints a warning on standard error.
+pub fn warn(warning: &str) {
+    let _ = writeln!(io::stderr(), "warning: {warning}");
+}
+
 /// Prints a line on standard output. Whoever has stopped reading, as `head` does, is no error.
 pub fn print(line: fmt::Arguments<'_>) -> Result<()> {
     match writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush()) {

@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::{Place, read, reference};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
 
 /// Over real processes and sockets, from PyTorch's weights. The whole curve is compared in the train crate.
@@ -113,6 +114,44 @@ fn every_model_trains_and_a_network_of_ones_own_too() {
         assert_eq!(tests[1], run["test_accuracy"]);
         assert!(tests[0].is_number());
     }
+}
+
+/// Whoever asks for more than there are cores is warned once, by a line of its own or with the results.
+#[test]
+fn workers_that_share_cores_are_told_once() {
+    // What is started inherits the cores of the thread that starts it.
+    let on_one_core = |arguments: &'static str| {
+        let run = move || {
+            let allowed = sched_getaffinity(None).unwrap();
+            let mut one = CpuSet::new();
+            one.set((0..CpuSet::MAX_CPU).find(|&core| allowed.is_set(core)).unwrap());
+            sched_setaffinity(None, &one).unwrap();
+            let place = Place::new();
+            let output = place.run(arguments);
+            assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
+            let report = fs::read_to_string(place.path("runs/train-1/report.html")).unwrap_or_default();
+            let warnings: Vec<String> = String::from_utf8(output.stderr)
+                .unwrap()
+                .lines()
+                .filter_map(|line| line.strip_prefix("warning: ").map(str::to_owned))
+                .collect();
+            (warnings, String::from_utf8(output.stdout).unwrap(), report)
+        };
+        std::thread::spawn(run).join().unwrap()
+    };
+    let (warnings, text, report) = on_one_core("train --epochs 1");
+    assert!(warnings.is_empty() && text.contains("\n4 workers share 1 core, so "), "{warnings:?}, {text}");
+    assert!(report.contains("4 workers share 1 core, so "));
+    let (warnings, text, report) = on_one_core("train --epochs 1 --workers 2");
+    assert_eq!(warnings, ["2 workers share 1 core"]);
+    assert!(!text.contains("share 1 core") && report.contains("2 workers share 1 core, so "), "{text}");
+    let (warnings, json, _) = on_one_core("train --epochs 1 --json");
+    assert_eq!(warnings, ["4 workers share 1 core"]);
+    assert!(serde_json::from_str::<Value>(&json).is_ok());
+    let (warnings, text, _) = on_one_core("train --epochs 1 --workers 1");
+    assert!(warnings.is_empty() && !text.contains("share"), "{warnings:?}, {text}");
+    let (warnings, ..) = on_one_core("bench kernels --model mlp --batch 1 --threads 2");
+    assert_eq!(warnings, ["2 threads share 1 core"]);
 }
 
 #[test]
