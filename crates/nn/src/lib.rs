@@ -9,6 +9,7 @@
 //! | what a network is, as data | [`network`] |
 //! | the networks by name | [`models`] |
 //! | a network that can be trained | [`model`] |
+//! | a trained one that only classifies | [`frozen`] |
 //! | how its layers pass numbers on | `body` |
 //! | where its numbers live, and which of them share memory | `layout`, [`plan`] |
 //! | how much memory that takes | [`memory`] |
@@ -20,6 +21,7 @@
 
 mod aligned;
 mod body;
+pub mod frozen;
 pub mod kernels;
 pub mod layers;
 mod layout;
@@ -32,6 +34,7 @@ pub mod plan;
 pub mod schedule;
 pub mod team;
 
+pub use frozen::Frozen;
 pub use layout::{Parameter, Timing};
 pub use model::{Model, Phase, Score};
 pub use models::Architecture;

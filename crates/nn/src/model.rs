@@ -70,6 +70,7 @@ pub struct LayerTimes<'a> {
 /// A pass allocates nothing: activations and their gradients have their places in one arena, in which those whose time
 /// is over make room for others.
 pub struct Model {
+    network: Network,
     body: Body,
     gradients: Aligned,
     input: Shape,
@@ -118,7 +119,20 @@ impl Model {
             seed: 0,
             passes: 0,
         };
-        Ok(Self { body, gradients: Aligned::zeros(values), input, batch, parameters, label_smoothing: 0.0 })
+        let (network, gradients) = (network.clone(), Aligned::zeros(values));
+        Ok(Self { network, body, gradients, input, batch, parameters, label_smoothing: 0.0 })
+    }
+
+    /// What it was built from.
+    pub(crate) fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// The bytes of all its buffers.
+    pub(crate) fn bytes(&self) -> usize {
+        let Body { values, statistics, arena, workspace, .. } = &self.body;
+        let buffers = [values, statistics, arena, workspace, &self.gradients];
+        buffers.iter().map(|buffer| size_of_val::<[f32]>(buffer)).sum()
     }
 
     /// The most images it takes at once.
