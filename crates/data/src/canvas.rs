@@ -107,7 +107,8 @@ mod tests {
     fn dataset(shape: Shape, pixels: Vec<u8>, normalisation: &[(f32, f32)]) -> Dataset {
         let images = Arc::new(Images { shape, labels: vec![0; pixels.len() / shape.len()], pixels });
         let normalisation = normalisation.to_vec();
-        Dataset { name: "test", licence: "", classes: 1, normalisation, train: Arc::clone(&images), test: images }
+        let train = Arc::clone(&images);
+        Dataset { name: "test", licence: "", classes: 1, class_names: &[], normalisation, train, test: images }
     }
 
     fn painted(data: &Dataset, height: usize, width: usize, view: View) -> Vec<f32> {

@@ -10,6 +10,8 @@ use crate::{DataError, Dataset, Images, Shape, file};
 
 const SHAPE: Shape = Shape::new(32, 32, 3);
 const CLASSES: usize = 10;
+const CLASS_NAMES: [&str; CLASSES] =
+    ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
 /// Bytes of a record.
 const RECORD: usize = 1 + SHAPE.len();
 const TRAIN: [&str; 5] =
@@ -43,6 +45,7 @@ pub fn load(folder: &Path) -> Result<Dataset, DataError> {
         name: CIFAR10.name,
         licence: CIFAR10.licence,
         classes: CLASSES,
+        class_names: &CLASS_NAMES,
         normalisation: vec![(0.4914, 0.2470), (0.4822, 0.2435), (0.4465, 0.2616)],
         train: Arc::new(read(folder, &TRAIN)?),
         test: Arc::new(read(folder, &TEST)?),
@@ -118,6 +121,7 @@ mod tests {
         let data = load(folder.path()).unwrap();
         assert_eq!(data.train.labels, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]);
         assert_eq!(data.test.labels, [5, 5]);
+        assert_eq!((data.class_name(5), data.class_name(10)), ("dog".to_owned(), "10".to_owned()));
         assert_eq!(data.train.pixels.len(), 10 * SHAPE.len());
     }
 

@@ -91,6 +91,11 @@ impl Images {
         &self.pixels[index * self.shape.len()..][..self.shape.len()]
     }
 
+    /// Gives all images up, and the memory that they took.
+    pub fn clear(&mut self) {
+        (self.pixels, self.labels) = (Vec::new(), Vec::new());
+    }
+
     /// Keeps the first `count` images.
     pub fn truncate(&mut self, count: usize) {
         self.pixels.truncate(count * self.shape.len());
@@ -107,6 +112,8 @@ pub struct Dataset {
     pub licence: &'static str,
     /// Labels go from 0 to one below this.
     pub classes: usize,
+    /// What each class is called; empty where labels speak for themselves, as digits do.
+    pub class_names: &'static [&'static str],
     /// For each channel mean and standard deviation of the training images, where the brightest is 1.
     pub normalisation: Vec<(f32, f32)>,
     /// The images to train on, shared with the loader's thread.
@@ -116,6 +123,11 @@ pub struct Dataset {
 }
 
 impl Dataset {
+    /// What a class is called: its name, or its number.
+    pub fn class_name(&self, class: usize) -> String {
+        self.class_names.get(class).map_or_else(|| class.to_string(), |&name| name.to_owned())
+    }
+
     /// Keeps the first `count` of the images to train on.
     pub fn keep_first(&mut self, count: usize) {
         Arc::make_mut(&mut self.train).truncate(count);

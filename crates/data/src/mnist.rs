@@ -12,9 +12,30 @@ const SIDE: usize = 28;
 const CLASSES: usize = 10;
 /// Training images in the embedded sample.
 pub const SAMPLE_TRAIN: usize = 2_000;
-/// Mean and standard deviation of the training images, where white is 1.
-const MNIST_NORMALISATION: (f32, f32) = (0.1307, 0.3081);
-const FASHION_NORMALISATION: (f32, f32) = (0.2860, 0.3530);
+
+/// What is known of a data set without its files.
+struct Known {
+    /// Mean and standard deviation of the training images, where white is 1.
+    normalisation: (f32, f32),
+    class_names: &'static [&'static str],
+}
+
+const DIGITS: Known = Known { normalisation: (0.1307, 0.3081), class_names: &[] };
+const CLOTHES: Known = Known {
+    normalisation: (0.2860, 0.3530),
+    class_names: &[
+        "T-shirt",
+        "trousers",
+        "pullover",
+        "dress",
+        "coat",
+        "sandal",
+        "shirt",
+        "sneaker",
+        "bag",
+        "ankle boot",
+    ],
+};
 
 const TRAIN_IMAGES: &str = "train-images-idx3-ubyte";
 const TRAIN_LABELS: &str = "train-labels-idx1-ubyte";
@@ -34,7 +55,7 @@ pub const MNIST: Source = Source {
     ],
     packing: Packing::Gzip,
     mirrors: &["https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist"],
-    load: |folder| load(&MNIST, MNIST_NORMALISATION, folder),
+    load: |folder| load(&MNIST, DIGITS, folder),
 };
 
 /// Fashion-MNIST.
@@ -53,15 +74,16 @@ pub const FASHION_MNIST: Source = Source {
         "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
     ],
-    load: |folder| load(&FASHION_MNIST, FASHION_NORMALISATION, folder),
+    load: |folder| load(&FASHION_MNIST, CLOTHES, folder),
 };
 
-fn dataset(source: &Source, normalisation: (f32, f32), train: Images, test: Images) -> Dataset {
+fn dataset(source: &Source, known: Known, train: Images, test: Images) -> Dataset {
     Dataset {
         name: source.name,
         licence: source.licence,
         classes: CLASSES,
-        normalisation: vec![normalisation],
+        class_names: known.class_names,
+        normalisation: vec![known.normalisation],
         train: Arc::new(train),
         test: Arc::new(test),
     }
@@ -82,11 +104,11 @@ pub fn sample() -> Dataset {
         include_bytes!("../sample/t10k-images-idx3-ubyte.gz"),
         include_bytes!("../sample/t10k-labels-idx1-ubyte.gz"),
     );
-    dataset(&MNIST, MNIST_NORMALISATION, train, test)
+    dataset(&MNIST, DIGITS, train, test)
 }
 
 /// Reads the four files from a folder, gzipped or unpacked.
-fn load(source: &Source, normalisation: (f32, f32), folder: &Path) -> Result<Dataset, DataError> {
+fn load(source: &Source, known: Known, folder: &Path) -> Result<Dataset, DataError> {
     if !folder.is_dir() {
         return Err(DataError::NoFolder(folder.to_owned()));
     }
@@ -95,7 +117,7 @@ fn load(source: &Source, normalisation: (f32, f32), folder: &Path) -> Result<Dat
         pair(&images, &file::read(&images)?, &labels, &file::read(&labels)?)
     };
     let (train, test) = (split(TRAIN_IMAGES, TRAIN_LABELS)?, split(TEST_IMAGES, TEST_LABELS)?);
-    Ok(dataset(source, normalisation, train, test))
+    Ok(dataset(source, known, train, test))
 }
 
 /// Parses an images file and its labels file, and checks that they belong together.

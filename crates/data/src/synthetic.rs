@@ -64,6 +64,7 @@ impl Recipe {
             name: NAME,
             licence: "patterns and noise made from a seed, free to use",
             classes: self.classes,
+            class_names: &[],
             normalisation: vec![NORMALISATION; self.shape.channels],
             train: Arc::new(self.images(&patterns, self.train, &mut self.random(1))),
             test: Arc::new(self.images(&patterns, self.test, &mut self.random(2))),
