@@ -25,6 +25,11 @@ pub enum Command {
     /// Train one job.
     #[command(allow_negative_numbers = true)]
     Train(RunArgs),
+    /// Say how good a trained model is on test images, where it errs, and how fast it is.
+    ///
+    /// Accuracy, loss, confusion matrix, latency of single images, images a second and memory of the frozen model; a page
+    /// shows the images that it is most wrong about.
+    Eval(EvalArgs),
     /// Measure this machine.
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -60,6 +65,35 @@ pub struct RunArgs {
     /// Print each rank's loss and accuracy after each epoch.
     #[arg(short, long)]
     pub verbose: bool,
+}
+
+#[derive(Args)]
+pub struct EvalArgs {
+    /// The folder of a run, of a comparison that of one way; or a file of weights in PyTorch's names and layouts
+    #[arg(value_name = "runs/NAME|FILE.safetensors")]
+    pub weights: PathBuf,
+    /// The network, by name or as a file.toml [default: that of the run]
+    #[arg(long)]
+    pub model: Option<String>,
+    /// The data set, whose test images count: mnist, fashion-mnist, cifar10 or synthetic [default: that of the run; for a
+    /// file the built-in sample of mnist]
+    #[arg(long)]
+    pub dataset: Option<String>,
+    /// Folder with the data set's files [default: that of the run, or where `ringstep data get` puts them]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Images at once, for accuracy and images a second [default: 64]
+    #[arg(long, value_name = "N")]
+    pub batch: Option<usize>,
+    /// Threads to compute on
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub threads: usize,
+    /// Where the page goes [default: runs/NAME/eval.html; for a file of weights there is none]
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Print it as JSON on standard output, and nothing else there.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Subcommand)]

@@ -9,6 +9,7 @@
 //! | what a run leaves behind | [`run_dir`] |
 //! | whether there is enough memory | [`memory`] |
 //! | timing collectives and layers | [`bench`] |
+//! | how good a trained model is, and how fast | [`eval`] |
 //! | data sets on this machine | [`datasets`] |
 //! | a collective step by step | [`explain`] |
 //! | the accelerator Eyeriss | [`eyeriss`] |
@@ -16,12 +17,14 @@
 mod args;
 mod bench;
 mod datasets;
+mod eval;
 mod explain;
 mod eyeriss;
 mod html;
 mod launch;
 mod memory;
 mod names;
+mod peak_memory;
 mod recipe;
 mod report;
 mod run_dir;
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Compare(args) => train::run(Mode::Compare, args),
         Command::Train(args) => train::run(Mode::Train, args),
+        Command::Eval(args) => eval::run(&args),
         Command::Bench(BenchCommand::Collectives(args)) => bench::collectives::collectives(&args),
         Command::Bench(BenchCommand::Kernels(args)) => bench::kernels::kernels(&args),
         Command::Data(DataCommand::Get(args)) => datasets::get(&args),

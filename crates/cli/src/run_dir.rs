@@ -1,5 +1,5 @@
 //! What a run leaves behind: `runs/NAME/` with config.toml, metrics.jsonl, steps.jsonl,
-//! summary.json, report.html, trace.json and the weights.
+//! summary.json, report.html, trace.json and the weights; `eval` adds eval.html.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -14,6 +14,10 @@ use serde::Serialize;
 /// Every run begins it, so it tells a run's folder from others.
 const METRICS: &str = "metrics.jsonl";
 const STEPS: &str = "steps.jsonl";
+/// The final weights.
+pub const WEIGHTS: &str = "model.safetensors";
+/// What `eval` says about them.
+pub const EVALUATION: &str = "eval.html";
 
 /// The folder of a run.
 pub struct RunDir {
@@ -68,12 +72,7 @@ impl RunDir {
         let metrics = path.join(METRICS);
         let metrics = lock(&metrics).with_context(|| metrics.display().to_string())?;
         for name in ["summary.json", "report.html"] {
-            match fs::remove_file(path.join(name)) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    bail!("{}: {error}", path.join(name).display())
-                }
-                _ => {}
-            }
+            remove(&path.join(name))?;
         }
         let steps = path.join(STEPS);
         let steps = File::create(&steps).with_context(|| steps.display().to_string())?;
@@ -85,10 +84,12 @@ impl RunDir {
         self.path.join(name)
     }
 
-    /// Where the weights and the trace of a row go: each row of a comparison has a folder of its own.
+    /// Where the weights and the trace of a row go: each row of a comparison has a folder of its own. What was said
+    /// about earlier weights there is not true of the new ones.
     pub fn row_folder(&self, row: Option<&str>) -> Result<PathBuf> {
         let folder = row.map_or_else(|| self.path.clone(), |row| self.path.join(row));
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        remove(&folder.join(EVALUATION))?;
         Ok(folder)
     }
 
@@ -129,6 +130,21 @@ impl RunDir {
         };
         writeln!(self.metrics, "{}", serde_json::to_string(&metric)?)
             .with_context(|| self.file(METRICS).display().to_string())
+    }
+}
+
+/// A run's settings are in its folder; those of a way of a comparison in the folder above.
+pub fn config_of(folder: &Path) -> Option<PathBuf> {
+    // Even if the folder is written as `.`, it has one above it.
+    let folder = folder.canonicalize().ok()?;
+    folder.ancestors().take(2).map(|folder| folder.join("config.toml")).find(|path| path.is_file())
+}
+
+/// Removes a file, if it is there.
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => bail!("{}: {error}", path.display()),
+        _ => Ok(()),
     }
 }
 

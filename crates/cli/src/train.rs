@@ -15,7 +15,7 @@ use crate::datasets;
 use crate::launch::{self, Interrupts, Message, Task};
 use crate::memory;
 use crate::report;
-use crate::run_dir::RunDir;
+use crate::run_dir::{RunDir, WEIGHTS};
 use crate::settings::{Mode, Settings};
 use crate::show::{self, Progress};
 use crate::trace_file::TraceFile;
@@ -116,7 +116,7 @@ fn run_row(
     let mut trace = TraceFile::create(&folder.join("trace.json"), job.workers)?;
     let mut book = StepBook::new(job.workers);
     let mut heard: Vec<Heard> = (0..job.workers).map(|_| Heard::default()).collect();
-    let task = Task::Train { settings: Box::new(settings.clone()), model_file: folder.join("model.safetensors") };
+    let task = Task::Train { settings: Box::new(settings.clone()), model_file: folder.join(WEIGHTS) };
     launch::run(&task, job.workers, settings.launch()?, interrupts, &mut |rank, message| {
         bar.observe(rank, &message);
         match message {

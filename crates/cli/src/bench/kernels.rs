@@ -1,7 +1,6 @@
 //! `ringstep bench kernels`: where the time of a training step goes, layer by layer, and how far it is from what the
 //! machine could do.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -16,6 +15,7 @@ use serde::Serialize;
 
 use crate::args::KernelsArgs;
 use crate::memory;
+use crate::peak_memory::peak_bytes;
 use crate::settings::design;
 use crate::show;
 use crate::workers::crowd;
@@ -176,13 +176,6 @@ fn measure(args: &KernelsArgs) -> Result<Measured> {
         steps,
         layers,
     })
-}
-
-/// The most memory that this process had; 0 where the system does not say.
-fn peak_bytes() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
 fn table(measured: &Measured) -> Table {

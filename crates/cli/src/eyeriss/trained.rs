@@ -1,6 +1,6 @@
 //! The activations of a trained run: its weights on its test images, layer by layer, to count zeros in.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use ringstep_data::augment::View;
@@ -13,6 +13,7 @@ use ringstep_train::{checkpoint, fit};
 
 use crate::datasets;
 use crate::memory;
+use crate::run_dir;
 use crate::settings::{Settings, design};
 
 /// A run's network, and the zeros of each of its layers.
@@ -57,7 +58,9 @@ pub fn load(folder: &Path, batch: usize) -> Result<Trained> {
         "--model {}: no model.safetensors in it; a comparison has one in the folder of each way",
         folder.display()
     );
-    let settings = Settings::read(&config(folder)?)?;
+    let config = run_dir::config_of(folder)
+        .with_context(|| format!("--model {}: no config.toml in it or above it", folder.display()))?;
+    let settings = Settings::read(&config)?;
     let name = settings.model.clone().context("--model: its config.toml names no model")?;
     let design = design(&name)?;
     let rule = Rule::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 };
@@ -127,14 +130,6 @@ fn layer(name: &str, kind: &str, geometry: Geometry) -> Layer {
         width: input.width,
         fully_connected: kind == LINEAR,
     }
-}
-
-/// A run's settings are in its folder; those of a way of a comparison in the folder above.
-fn config(folder: &Path) -> Result<PathBuf> {
-    let here = folder.join("config.toml");
-    let above = folder.parent().map(|parent| parent.join("config.toml"));
-    let found = [Some(here), above].into_iter().flatten().find(|path| path.is_file());
-    found.with_context(|| format!("--model {}: no config.toml in it or above it", folder.display()))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! | the main job and what it leaves behind | [`compare`] |
 //! | one job: initial weights, experiment files, the course's lines | [`train`] |
 //! | timing collectives, and training over each of them | [`bench`] |
+//! | how good a trained model is | [`eval`] |
 //! | Ctrl-C, a worker that dies, a launcher that is killed | [`endings`] |
 //! | everything that is refused, and in which words | [`refusals`] |
 //! | `data get` and `data list` | [`data`] |
@@ -15,6 +16,7 @@ mod bench;
 mod compare;
 mod data;
 mod endings;
+mod eval;
 mod explain;
 mod eyeriss;
 mod refusals;
