@@ -31,7 +31,7 @@ use self::measure::Latency;
 use self::pictures::Pictures;
 use self::subject::Subject;
 use crate::args::EvalArgs;
-use crate::{datasets, memory, show};
+use crate::{datasets, peak_memory, show};
 
 /// Images at once, unless told otherwise.
 const BATCH: usize = 64;
