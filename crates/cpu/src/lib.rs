@@ -6,11 +6,15 @@
 //! | instruction levels, and the proof that the machine has one | [`level`] |
 //! | functions that are compiled once for each level | [`kernels!`] |
 //! | the cores that this process may use | [`cores`] |
+//! | how a thread waits | [`wait`] |
+//! | threads that work in rounds | [`rounds`] |
 
 pub mod cores;
 mod dispatch;
 pub mod level;
+pub mod rounds;
 pub mod simd;
+pub mod wait;
 
 pub use level::{Instructions, Level, MissingInstructions};
 pub use simd::{Simd, Vector};

@@ -4,17 +4,14 @@
 //! threads does the same sums in the same order every time.
 
 use std::cell::UnsafeCell;
-use std::hint;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::{self, JoinHandle, Thread};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 
-/// How often a thread looks for work, or for the end of the others' work, before it sleeps or gives way: some tens of
-/// microseconds, as long as the pauses within a step are.
-const PATIENCE: usize = 20_000;
+use ringstep_cpu::rounds::Rounds;
 
 /// Threads that work together on one layer after the other.
 pub struct Team {
@@ -25,18 +22,15 @@ pub struct Team {
 type Task<'a> = dyn Fn(usize) + Sync + 'a;
 
 struct Shared {
-    /// What to do; set while `running` is 0, read while it is not.
+    /// What to do; set between rounds, read within one.
     task: UnsafeCell<Option<*const Task<'static>>>,
-    /// Counts the tasks: a thread that has seen n waits for n + 1.
-    round: AtomicUsize,
-    /// Threads that still work on the present task.
-    running: AtomicUsize,
+    /// Each task is a round.
+    rounds: Rounds,
     panicked: AtomicBool,
-    closing: AtomicBool,
 }
 
-// SAFETY: `task` is written by `Team::run` alone, while no thread works, and read by the threads between the release of
-// `round` and their decrement of `running`; these two order all accesses. What it points to is Sync.
+// SAFETY: `task` is written by `Team::run` alone, between rounds, and read by the threads within one; `Rounds` orders all
+// accesses. What it points to is Sync.
 #[allow(unsafe_code)]
 unsafe impl Send for Shared {}
 // SAFETY: as above.
@@ -49,10 +43,8 @@ impl Team {
         assert!(threads > 0, "a team without threads");
         let shared = Arc::new(Shared {
             task: UnsafeCell::new(None),
-            round: AtomicUsize::new(0),
-            running: AtomicUsize::new(0),
+            rounds: Rounds::new(threads - 1),
             panicked: AtomicBool::new(false),
-            closing: AtomicBool::new(false),
         });
         let others = (1..threads)
             .map(|index| {
@@ -82,15 +74,9 @@ impl Team {
             unsafe { std::mem::transmute::<&Task<'_>, &'static Task<'static>>(task) };
         // SAFETY: no thread works now, see `Shared`.
         unsafe { *self.shared.task.get() = Some(task_pointer) };
-        self.shared.running.store(self.others.len(), Ordering::Relaxed);
-        self.shared.round.fetch_add(1, Ordering::Release);
-        self.others.iter().map(JoinHandle::thread).for_each(Thread::unpark);
+        self.shared.rounds.begin();
         let mine = catch_unwind(AssertUnwindSafe(|| task(0)));
-        let mut looks = 0;
-        while self.shared.running.load(Ordering::Acquire) > 0 {
-            looks += 1;
-            if looks < PATIENCE { hint::spin_loop() } else { thread::yield_now() }
-        }
+        self.shared.rounds.finish();
         if let Err(panic) = mine {
             std::panic::resume_unwind(panic);
         }
@@ -116,10 +102,8 @@ impl Team {
 
 impl Drop for Team {
     fn drop(&mut self) {
-        self.shared.closing.store(true, Ordering::Relaxed);
-        self.shared.round.fetch_add(1, Ordering::Release);
+        self.shared.rounds.close();
         for other in self.others.drain(..) {
-            other.thread().unpark();
             // It can only have panicked in a task, which `run` has told.
             let _ = other.join();
         }
@@ -130,22 +114,13 @@ impl Shared {
     #[allow(unsafe_code)]
     fn serve(&self, index: usize) {
         let mut seen = 0;
-        loop {
-            let mut looks = 0;
-            while self.round.load(Ordering::Acquire) == seen {
-                looks += 1;
-                if looks < PATIENCE { hint::spin_loop() } else { thread::park() }
-            }
-            seen += 1;
-            if self.closing.load(Ordering::Relaxed) {
-                return;
-            }
-            // SAFETY: between `round` and `running`, see `Shared`; `Team::run` keeps the task alive so long.
+        while self.rounds.next(&mut seen) {
+            // SAFETY: within a round, see `Shared`; `Team::run` keeps the task alive so long.
             let task = unsafe { &*(*self.task.get()).expect("a round has a task") };
             if catch_unwind(AssertUnwindSafe(|| task(index))).is_err() {
                 self.panicked.store(true, Ordering::Relaxed);
             }
-            self.running.fetch_sub(1, Ordering::Release);
+            self.rounds.end();
         }
     }
 }
