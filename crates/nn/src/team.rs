@@ -88,6 +88,8 @@ impl Team {
     #[allow(unsafe_code)]
     pub fn deal<P: Parts>(&mut self, units: usize, parts: P, work: impl Fn(Range<usize>, P::Part) + Sync) {
         let threads = self.threads();
+        // Products that wrapped would make ranges that overlap.
+        assert!(units.checked_mul(threads).is_some(), "{units} units for {threads} threads");
         parts.check(units, threads);
         self.run(&|thread| {
             let range = units * thread / threads..units * (thread + 1) / threads;
@@ -165,7 +167,8 @@ impl<'a, T: Send> Parts for Units<'a, T> {
     type Part = &'a mut [T];
 
     fn check(&self, units: usize, _: usize) {
-        assert!(units * self.unit <= self.length, "{units} units of {} in {}", self.unit, self.length);
+        let fits = units.checked_mul(self.unit).is_some_and(|needed| needed <= self.length);
+        assert!(fits, "{units} units of {} in {}", self.unit, self.length);
     }
 
     unsafe fn part(&self, _: usize, range: Range<usize>) -> Self::Part {
@@ -296,5 +299,17 @@ mod tests {
     #[should_panic(expected = "3 units of 2 in 5")]
     fn too_short_a_slice_is_refused() {
         Team::new(2).deal(3, Units::new(&mut [0; 5], 2), |_, _| ());
+    }
+
+    #[test]
+    #[should_panic(expected = "2 units of 9223372036854775808 in 4")]
+    fn units_whose_product_wraps_are_refused() {
+        Team::new(1).deal(2, Units::new(&mut [0; 4], 1 << 63), |_, _| ());
+    }
+
+    #[test]
+    #[should_panic(expected = "9223372036854775808 units for 2 threads")]
+    fn ranges_that_would_wrap_are_refused() {
+        Team::new(2).deal(1 << 63, (), |_, ()| ());
     }
 }
