@@ -1,4 +1,8 @@
-//! Rounds of work: one thread begins a round, others take part, and it waits until all of them are through.
+//! Rounds of work: a leader and some followers share the parts of each round between them.
+//!
+//! Each thread takes its own part first, and then those that nobody has begun. So a thread that has no core at the
+//! moment, or has not woken up yet, keeps nobody waiting: others do its part. Which part is which does not depend on who
+//! does it.
 
 use crate::wait::{Bell, Patience};
 
@@ -7,67 +11,93 @@ use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 #[cfg(not(all(loom, test)))]
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-/// What one thread that leads and others that follow have in common.
+/// What a leader and its followers have in common.
 ///
-/// What the leader wrote before [`Rounds::begin`] the others see after [`Rounds::next`]; what they wrote before
-/// [`Rounds::end`] the leader sees after [`Rounds::finish`].
+/// What the leader wrote before [`Rounds::lead`] is seen in the work on every part, and what that wrote is seen by the
+/// leader when `lead` has returned.
 #[derive(Debug)]
 pub struct Rounds {
-    others: usize,
-    /// Counts the rounds: a thread that has seen n waits for n + 1.
+    /// Counts the rounds: a follower that has seen n waits for n + 1.
     round: AtomicU32,
-    /// Threads that still work in the present round.
-    running: AtomicUsize,
+    /// For each part the last round in which somebody took it.
+    taken: Box<[Taken]>,
+    /// Parts of the present round that are not done.
+    left: AtomicUsize,
     closing: AtomicBool,
     begun: Bell,
-    finished: Bell,
-    patience: Patience,
+    done: Bell,
+    leader: Patience,
+    followers: Patience,
 }
 
+/// No two parts' words share a pair of cache lines.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Taken(AtomicU32);
+
 impl Rounds {
-    /// For a leader and so many others.
-    pub fn new(others: usize) -> Self {
+    /// Rounds of so many parts for a leader and some followers.
+    pub fn new(parts: usize, followers: usize) -> Self {
         Self {
-            others,
             round: AtomicU32::new(0),
-            running: AtomicUsize::new(0),
+            taken: (0..parts).map(|_| Taken(AtomicU32::new(0))).collect(),
+            left: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
             begun: Bell::default(),
-            finished: Bell::default(),
-            patience: Patience::among(others + 1),
+            done: Bell::default(),
+            leader: Patience::among(followers + 1),
+            followers: Patience::among(followers + 1),
         }
     }
 
-    /// Begins a round; the one before must be finished.
-    pub fn begin(&self) {
-        self.running.store(self.others, Ordering::Relaxed);
-        self.round.fetch_add(1, Ordering::Release);
+    /// The leader's side of a round: returns when `work` has been called once for each part, by whomever. There is one
+    /// leader, and `work` must not unwind.
+    pub fn lead(&self, work: impl Fn(usize)) {
+        self.left.store(self.taken.len(), Ordering::Relaxed);
+        let round = self.round.fetch_add(1, Ordering::Release).wrapping_add(1);
         self.begun.ring();
+        self.work(round, 0, work);
+        self.done.wait(&self.leader, None, || self.left.load(Ordering::Acquire) == 0);
     }
 
-    /// Waits until all others are through with the round.
-    pub fn finish(&self) {
-        self.finished.wait(&self.patience, None, || self.running.load(Ordering::Acquire) == 0);
+    /// A follower's side of all rounds, until [`Rounds::close`]: calls `work` for its own part and for those that nobody
+    /// has begun. It must not unwind.
+    pub fn follow(&self, own: usize, work: impl Fn(usize)) {
+        let mut round = 0;
+        loop {
+            self.begun.wait(&self.followers, None, || self.round.load(Ordering::Acquire) != round);
+            // Rounds may have passed without it.
+            round = self.round.load(Ordering::Acquire);
+            if self.closing.load(Ordering::Relaxed) {
+                return;
+            }
+            self.work(round, own, &work);
+        }
     }
 
-    /// Tells the others that there will be no more rounds.
+    /// Tells the followers that there are no more rounds. Only the leader may do so, between two of them.
     pub fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
         self.round.fetch_add(1, Ordering::Release);
         self.begun.ring();
     }
 
-    /// Another thread waits for the round after the `seen` that it has taken part in; `false` if there will be none.
-    pub fn next(&self, seen: &mut u32) -> bool {
-        self.begun.wait(&self.patience, None, || self.round.load(Ordering::Acquire) != *seen);
-        *seen = seen.wrapping_add(1);
-        !self.closing.load(Ordering::Relaxed)
-    }
-
-    /// Another thread is through with its part of the round.
-    pub fn end(&self) {
-        if self.running.fetch_sub(1, Ordering::Release) == 1 {
-            self.finished.ring();
+    /// Takes parts of a round, its own first, and does them.
+    fn work(&self, round: u32, own: usize, work: impl Fn(usize)) {
+        let parts = self.taken.len();
+        for part in (own..parts).chain(0..own) {
+            // Taken in the round before this one: only then it is this round's and free. Once a round is over all its
+            // parts are taken, so that whoever comes late gets none.
+            let Taken(taken) = &self.taken[part];
+            let free = round.wrapping_sub(1);
+            if taken.load(Ordering::Relaxed) == free
+                && taken.compare_exchange(free, round, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            {
+                work(part);
+                if self.left.fetch_sub(1, Ordering::Release) == 1 {
+                    self.done.ring();
+                }
+            }
         }
     }
 }

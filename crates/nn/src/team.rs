@@ -1,20 +1,23 @@
-//! The threads of one worker: as many as it was given, and no more.
+//! The threads of one worker: as many as it was given, but no more than there are cores.
 //!
-//! Work is dealt out evenly and in a fixed way: thread t of n takes the t-th n-th of the units. So a given number of
-//! threads does the same sums in the same order every time.
+//! Work is dealt out evenly and in a fixed way: part t of n is the t-th n-th of the units, n being the number of threads
+//! that it was given. So a given number of threads does the same sums in the same order every time, whichever thread
+//! takes which part and however many cores there are.
 
+use std::any::Any;
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use ringstep_cpu::cores;
 use ringstep_cpu::rounds::Rounds;
 
 /// Threads that work together on one layer after the other.
 pub struct Team {
+    threads: usize,
     shared: Arc<Shared>,
     others: Vec<JoinHandle<()>>,
 }
@@ -24,9 +27,10 @@ type Task<'a> = dyn Fn(usize) + Sync + 'a;
 struct Shared {
     /// What to do; set between rounds, read within one.
     task: UnsafeCell<Option<*const Task<'static>>>,
-    /// Each task is a round.
+    /// Each task is a round, with a part for each thread that was asked for.
     rounds: Rounds,
-    panicked: AtomicBool,
+    /// What the first part that panicked in this round said.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
 // SAFETY: `task` is written by `Team::run` alone, between rounds, and read by the threads within one; `Rounds` orders all
@@ -38,35 +42,39 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Team {
-    /// The caller and `threads - 1` others.
+    /// The caller and `threads - 1` others. If there are fewer cores it starts no more threads than these, and each does
+    /// the parts of several.
     pub fn new(threads: usize) -> Self {
         assert!(threads > 0, "a team without threads");
+        let running = threads.min(cores::allowed());
         let shared = Arc::new(Shared {
             task: UnsafeCell::new(None),
-            rounds: Rounds::new(threads - 1),
-            panicked: AtomicBool::new(false),
+            rounds: Rounds::new(threads, running - 1),
+            panic: Mutex::new(None),
         });
-        let others = (1..threads)
+        let others = (1..running)
             .map(|index| {
                 let shared = shared.clone();
                 let builder = thread::Builder::new().name(format!("compute {index}"));
-                builder.spawn(move || shared.serve(index)).expect("a thread can be started")
+                builder
+                    .spawn(move || shared.rounds.follow(index, |part| shared.work(part)))
+                    .expect("a thread can be started")
             })
             .collect();
-        Self { shared, others }
+        Self { threads, shared, others }
     }
 
-    /// How many threads it has.
+    /// How many threads it was given.
     pub fn threads(&self) -> usize {
-        self.others.len() + 1
+        self.threads
     }
 
-    /// Calls `task` once on each thread, with the thread's index, and returns when all have returned. Takes `&mut self`
-    /// so that no two tasks run at once.
+    /// Calls `task` once for each thread that it was given, with that thread's index, and returns when all calls have
+    /// returned. Takes `&mut self` so that no two tasks run at once.
     #[allow(unsafe_code)]
     fn run(&mut self, task: &Task<'_>) {
         if self.others.is_empty() {
-            return task(0);
+            return (0..self.threads).for_each(task);
         }
         // SAFETY: the lifetime is only forgotten, not exceeded: this function does not return, nor unwind, before all
         // threads are through with the task.
@@ -74,13 +82,11 @@ impl Team {
             unsafe { std::mem::transmute::<&Task<'_>, &'static Task<'static>>(task) };
         // SAFETY: no thread works now, see `Shared`.
         unsafe { *self.shared.task.get() = Some(task_pointer) };
-        self.shared.rounds.begin();
-        let mine = catch_unwind(AssertUnwindSafe(|| task(0)));
-        self.shared.rounds.finish();
-        if let Err(panic) = mine {
-            std::panic::resume_unwind(panic);
+        self.shared.rounds.lead(|part| self.shared.work(part));
+        let panic = self.shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(panic) = panic {
+            resume_unwind(panic);
         }
-        assert!(!self.shared.panicked.load(Ordering::Relaxed), "a compute thread panicked");
     }
 
     /// Deals `units` units of work out evenly. Each thread gets its range of them, and with it its own part of `parts`:
@@ -106,23 +112,20 @@ impl Drop for Team {
     fn drop(&mut self) {
         self.shared.rounds.close();
         for other in self.others.drain(..) {
-            // It can only have panicked in a task, which `run` has told.
+            // It has not panicked: `Shared::work` catches that.
             let _ = other.join();
         }
     }
 }
 
 impl Shared {
+    /// Does a part of the present task.
     #[allow(unsafe_code)]
-    fn serve(&self, index: usize) {
-        let mut seen = 0;
-        while self.rounds.next(&mut seen) {
-            // SAFETY: within a round, see `Shared`; `Team::run` keeps the task alive so long.
-            let task = unsafe { &*(*self.task.get()).expect("a round has a task") };
-            if catch_unwind(AssertUnwindSafe(|| task(index))).is_err() {
-                self.panicked.store(true, Ordering::Relaxed);
-            }
-            self.rounds.end();
+    fn work(&self, part: usize) {
+        // SAFETY: within a round, see `Shared`; `Team::run` keeps the task alive so long.
+        let task = unsafe { &*(*self.task.get()).expect("a round has a task") };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task(part))) {
+            self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
         }
     }
 }
@@ -290,9 +293,9 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a compute thread panicked")]
-    fn a_panic_on_a_thread_reaches_the_caller() {
-        Team::new(2).deal(2, (), |range, ()| assert_eq!(range.start, 0));
+    #[should_panic(expected = "not this one")]
+    fn a_panic_on_any_thread_reaches_the_caller() {
+        Team::new(2).deal(2, (), |range, ()| assert_eq!(range.start, 0, "not this one"));
     }
 
     #[test]
