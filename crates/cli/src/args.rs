@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::eyeriss::EyerissCommand;
 use crate::settings::Settings;
@@ -88,6 +88,9 @@ pub struct EvalArgs {
     /// Threads to compute on
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub threads: usize,
+    /// Instructions to compute with: auto, portable, avx2, avx512 or neon
+    #[arg(long, value_name = "LEVEL", default_value = "auto")]
+    pub instructions: String,
     /// Where the page goes [default: runs/NAME/eval.html; for a file of weights there is none]
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
@@ -104,6 +107,14 @@ pub enum BenchCommand {
     Kernels(KernelsArgs),
 }
 
+/// What `bench kernels` times.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Passes {
+    Step,
+    Evaluation,
+    Both,
+}
+
 #[derive(Args)]
 pub struct KernelsArgs {
     /// The network, by name or as a file.toml
@@ -115,6 +126,12 @@ pub struct KernelsArgs {
     /// Threads to compute on
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub threads: usize,
+    /// Instructions to compute with: auto, portable, avx2, avx512 or neon
+    #[arg(long, value_name = "LEVEL", default_value = "auto")]
+    pub instructions: String,
+    /// What is timed: training steps, the passes of a frozen model, or both
+    #[arg(long, value_enum, default_value_t = Passes::Both)]
+    pub passes: Passes,
     /// Print it as JSON on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,

@@ -27,7 +27,7 @@ fn refuse(design: &Design, need: Need, workers: usize, there: u64) -> Result<()>
     ensure!(
         total <= there,
         "{of_all}{} needs {} for parameters, {} for gradients, {} for activations, {} for temporary room, {} for the \
-         optimizer and {} for batches; this machine has {}",
+         optimizer, {} for batches and {} for tests; this machine has {}",
         design.name,
         show(need.model.parameters),
         show(need.model.gradients),
@@ -35,6 +35,7 @@ fn refuse(design: &Design, need: Need, workers: usize, there: u64) -> Result<()>
         show(need.model.workspace),
         show(need.optimizer),
         show(need.batches),
+        show(need.testing),
         bytes(there),
     );
     Ok(())
@@ -96,7 +97,10 @@ mod tests {
         let begin = format!("4 workers of {} need {}: lenet5 needs ", bytes(enough / 4), bytes(enough));
         assert!(refusal.starts_with(&begin), "{refusal}");
         let parts = "247 kB for parameters, 247 kB for gradients, ";
-        assert!(refusal.contains(parts) && refusal.contains("247 kB for the optimizer and 12.3 MB for batches"));
+        assert!(
+            refusal.contains(parts)
+                && refusal.contains("247 kB for the optimizer, 12.3 MB for batches and 0 B for tests")
+        );
         assert!(refusal.ends_with(&format!("; this machine has {}", bytes(enough - 1))), "{refusal}");
     }
 

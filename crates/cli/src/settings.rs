@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use ringstep_cpu::{Instructions, Level};
 use ringstep_data::augment::Augment;
 use ringstep_data::mnist::MNIST;
 use ringstep_data::synthetic;
@@ -72,6 +73,9 @@ pub struct Settings {
     /// Threads that each worker computes on [default: 1]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
+    /// Instructions that workers compute with: auto, portable, avx2, avx512 or neon [default: auto, the widest there are]
+    #[arg(long, value_name = "LEVEL")]
+    pub instructions: Option<String>,
     /// How parameters follow their gradients: sgd, adam, adamw, lars [default: sgd]
     #[arg(long, value_name = "RULE")]
     pub optimizer: Option<String>,
@@ -212,6 +216,11 @@ pub fn design(model: &str) -> Result<Design> {
     Ok(Design::new(model, architecture.network())?)
 }
 
+/// The instruction level of this name, if this machine has it.
+pub fn level(name: &str) -> Result<Level> {
+    Ok(lookup("instructions", name, &Instructions::ALL, Instructions::name)?.level()?)
+}
+
 /// Reads a TOML file; an error names the line.
 fn read_toml<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
@@ -265,6 +274,7 @@ impl Settings {
             epochs,
             steps,
             threads: self.threads.or(base.threads),
+            instructions: self.instructions.or(base.instructions),
             optimizer: self.optimizer.or(base.optimizer),
             lr: self.lr.or(base.lr),
             momentum: self.momentum.or(base.momentum),
@@ -326,6 +336,7 @@ impl Settings {
             self.epochs.get_or_insert(course::EPOCHS);
         }
         self.threads.get_or_insert(1);
+        self.instructions.get_or_insert_with(|| Instructions::Auto.name().to_owned());
         self.lr.get_or_insert(course::LR);
         self.complete_optimizer()?;
         self.complete_schedule()?;
@@ -358,6 +369,7 @@ impl Settings {
             accumulate: self.accumulate.expect(COMPLETE),
             length: self.steps.map_or_else(|| Length::Epochs(self.epochs.expect(COMPLETE)), Length::Steps),
             threads: self.threads.expect(COMPLETE),
+            level: level(self.instructions.as_deref().expect(COMPLETE))?,
             rule: self.rule()?,
             lr: self.lr.expect(COMPLETE),
             warm_up: self.warm_up()?,

@@ -60,7 +60,7 @@ pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
     let crowd = by_workers.first().and_then(|job| workers::crowd(here(job), job.threads));
     let warned = crowd.as_deref().filter(|_| asked || args.json).map(show::warn).is_some();
     if let Some(init) = &settings.init {
-        checkpoint::load(&mut jobs[0].model.build(1, 1), init)?;
+        checkpoint::load(&mut jobs[0].model.build_small(), init)?;
     }
 
     let config = toml::to_string(&settings).context("these settings cannot be written down")?;

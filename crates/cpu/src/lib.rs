@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | vectors, and the operations that kernels are written in | [`simd`] |
 //! | instruction levels, and the proof that the machine has one | [`level`] |
+//! | a loop over slices, vector by vector | [`along!`] |
 //! | functions that are compiled once for each level | [`kernels!`] |
 //! | the cores that this process may use | [`cores`] |
 //! | how a thread waits | [`wait`] |

@@ -7,9 +7,11 @@
 use std::error::Error;
 use std::{env, fs};
 
+use ringstep_cpu::Level;
 use ringstep_nn::network::{Kind, Layer, Pair};
 use ringstep_nn::optim::{Optimizer, Rule};
-use ringstep_nn::{Model, Network, Phase};
+use ringstep_nn::team::Team;
+use ringstep_nn::{Model, Network};
 
 const BATCH: usize = 32;
 const STEPS: usize = 50;
@@ -41,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some(path) => toml::from_str(&fs::read_to_string(path)?)?,
         None => network(),
     };
-    let mut model = Model::new(&network, BATCH, 2)?; // on 2 threads
+    let mut model = Model::new(&network, BATCH, Team::new(2, Level::best()))?; // on 2 threads
     model.initialise(0);
     let rule = Rule::Sgd { momentum: 0.9, nesterov: false, weight_decay: 5e-4 };
     let mut sgd = Optimizer::new(rule, &mut model);
@@ -53,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let images: Vec<f32> = (0..BATCH * size).map(wave).collect();
 
     for step in 1..=STEPS {
-        let score = model.forward(&images, &labels, Phase::Training);
+        let score = model.forward(&images, &labels);
         model.backward(&images, &labels, 1.0 / BATCH as f32);
         let (team, values, gradients) = model.for_optimizer();
         sgd.step(team, values, gradients, 0.02);

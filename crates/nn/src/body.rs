@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::time::Instant;
 
 use crate::aligned::Aligned;
+use crate::kernels::rows::add_slice;
 use crate::layers::{Backward, Forward, Peers, Shape};
-use crate::layout::{Node, Timing};
-use crate::model::Phase;
+use crate::layout::{Destination, Node, Timing};
 use crate::team::{Team, Units};
 
 /// Layers, and the buffers that their numbers live in.
@@ -37,7 +37,7 @@ impl Body {
     }
 
     /// Runs one layer's forward.
-    pub fn forward_layer(&mut self, index: usize, images: &[f32], batch: usize, phase: Phase) {
+    pub fn forward_layer(&mut self, index: usize, images: &[f32], batch: usize) {
         let started = Instant::now();
         let place = |source: usize| match source {
             0 => 0..0,
@@ -51,7 +51,6 @@ impl Body {
         node.wired.step.forward(Forward {
             team: &mut self.team,
             peers: self.peers.as_mut(),
-            training: phase == Phase::Training,
             random,
             parameters: &self.values[node.values.clone()],
             statistics: &mut self.statistics[node.statistics.clone()],
@@ -76,24 +75,30 @@ impl Body {
         let random = self.random(index);
         let node = &self.layers[index];
         let (input, shortcut) = (node.wired.input, node.wired.shortcut);
-        let gradient_of = |source: usize| match source {
-            0 => 0..0,
-            _ => part(&self.layers[source - 1].output_gradient, batch, self.layers[source - 1].shape),
+        let value_of = |source: usize| part(&self.layers[source - 1].output, batch, self.layers[source - 1].shape);
+        let gradient_of =
+            |source: usize| part(&self.layers[source - 1].output_gradient, batch, self.layers[source - 1].shape);
+        let written = |destination: &Destination, source: usize| match destination {
+            Destination::Nowhere => 0..0,
+            Destination::Set | Destination::Add => gradient_of(source),
+            Destination::Aside(place) => part(place, batch, self.layers[source - 1].shape),
         };
         let rereads = node.wired.step.rereads();
-        let value_of = |source: usize| part(&self.layers[source - 1].output, batch, self.layers[source - 1].shape);
-        let own = match &node.add_to_input {
-            Some(place) => part(place, batch, self.layers[input - 1].shape),
-            None => gradient_of(input),
-        };
+        let operands = [(&node.input_gradient, input), (&node.shortcut_gradient, shortcut.unwrap_or(0))];
+        let [of_input, of_shortcut] = operands.map(|(destination, source)| written(destination, source));
         let places = [
             if input > 0 && rereads.input { value_of(input) } else { 0..0 },
             if rereads.output { value_of(index + 1) } else { 0..0 },
             gradient_of(index + 1),
-            own.clone(),
-            shortcut.map_or(0..0, gradient_of),
+            of_input.clone(),
+            of_shortcut.clone(),
         ];
-        let add = node.add_to_input.as_ref().map(|_| [gradient_of(input), own]);
+        let asides = operands.map(|(destination, source)| match destination {
+            Destination::Aside(_) => Some([gradient_of(source), written(destination, source)]),
+            _ => None,
+        });
+        let [has_input, has_shortcut] = operands.map(|(destination, _)| *destination != Destination::Nowhere);
+        let adds = node.input_gradient == Destination::Add;
         let [from, output, output_gradient, input_gradient, shortcut_gradient] =
             self.arena.get_disjoint_mut(places).expect("places do not overlap");
         let node = &mut self.layers[index];
@@ -106,17 +111,15 @@ impl Body {
             output,
             output_gradient,
             gradients,
-            input_gradient: (input > 0).then_some(input_gradient),
-            shortcut_gradient: shortcut.filter(|&source| source > 0).map(|_| shortcut_gradient),
+            input_gradient: has_input.then_some(input_gradient),
+            adds,
+            shortcut_gradient: has_shortcut.then_some(shortcut_gradient),
             workspace: &mut self.workspace,
         });
-        if let Some(places) = add {
+        let level = self.team.level();
+        for places in asides.into_iter().flatten() {
             let [sum, own] = self.arena.get_disjoint_mut(places).expect("places do not overlap");
-            self.team.deal(sum.len(), Units::new(sum, 1), |range, sum| {
-                for (sum, own) in sum.iter_mut().zip(&own[range]) {
-                    *sum += own;
-                }
-            });
+            self.team.deal(sum.len(), Units::new(sum, 1), |range, sum| add_slice(level, sum, &own[range]));
         }
         node.backward = Timing::since(started);
     }

@@ -58,6 +58,20 @@ impl Timing {
     }
 }
 
+/// Where a layer's backward puts the gradient of something that it has read. Others may have read it too: the first of them in
+/// backward sets the gradient, and all others add to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Destination {
+    /// Nobody wants that of the images.
+    Nowhere,
+    /// It overwrites what is there.
+    Set,
+    /// The layer adds to what is there.
+    Add,
+    /// The layer cannot add: it writes to this place, which is then added.
+    Aside(Range<usize>),
+}
+
 /// A layer of a model, and the places of its numbers.
 pub(crate) struct Node {
     pub wired: Wired,
@@ -68,9 +82,9 @@ pub(crate) struct Node {
     /// Places in the arena for a whole batch; empty where there is nothing to keep.
     pub output: Range<usize>,
     pub output_gradient: Range<usize>,
-    /// Whether the gradient of the input, and of the shortcut, is written by a later layer first, so that this layer's
-    /// part must be added; where it is put until then.
-    pub add_to_input: Option<Range<usize>>,
+    /// Where the gradients of input and shortcut go.
+    pub input_gradient: Destination,
+    pub shortcut_gradient: Destination,
     pub forward: Timing,
     pub backward: Timing,
 }
@@ -85,7 +99,8 @@ impl Node {
             statistics: 0..0,
             output: 0..0,
             output_gradient: 0..0,
-            add_to_input: None,
+            input_gradient: Destination::Nowhere,
+            shortcut_gradient: Destination::Nowhere,
             forward: Timing::never(),
             backward: Timing::never(),
         }
@@ -141,23 +156,33 @@ pub(crate) fn place(nodes: &mut [Node], batch: usize) -> usize {
         let first_write = readers.last().map_or(count, |&reader| backward(reader));
         needs.push(Need { size, from: first_write, until: backward(index) });
     }
-    // Of several readers, the first in forward is the last in backward: it adds to what is there.
-    let adding: Vec<usize> = (0..count)
-        .filter_map(|index| {
-            let readers = consumers(nodes, index);
-            (readers.len() > 1).then(|| readers[0])
-        })
-        .collect();
-    for &reader in &adding {
-        let size = batch * nodes[nodes[reader].wired.input - 1].shape.len();
-        needs.push(Need { size, from: backward(reader), until: backward(reader) });
+    let mut asides = Vec::new();
+    let mut written = vec![false; count];
+    for reader in (0..count).rev() {
+        let wired = &nodes[reader].wired;
+        let sources = [Some(wired.input), wired.shortcut];
+        let can_add = [wired.step.adds(), false];
+        let destinations = [0, 1].map(|operand| match sources[operand] {
+            None | Some(0) => Destination::Nowhere,
+            Some(source) if !std::mem::replace(&mut written[source - 1], true) => Destination::Set,
+            Some(_) if can_add[operand] => Destination::Add,
+            Some(source) => {
+                asides.push((reader, operand));
+                let size = batch * nodes[source - 1].shape.len();
+                needs.push(Need { size, from: backward(reader), until: backward(reader) });
+                Destination::Aside(0..0)
+            }
+        });
+        [nodes[reader].input_gradient, nodes[reader].shortcut_gradient] = destinations;
     }
     let (places, arena) = plan(&needs);
     for (node, pair) in nodes.iter_mut().zip(places.chunks_exact(2)) {
         (node.output, node.output_gradient) = (pair[0].clone(), pair[1].clone());
     }
-    for (&reader, place) in adding.iter().zip(&places[2 * count..]) {
-        nodes[reader].add_to_input = Some(place.clone());
+    for (&(reader, operand), place) in asides.iter().zip(&places[2 * count..]) {
+        let node = &mut nodes[reader];
+        let destination = if operand == 0 { &mut node.input_gradient } else { &mut node.shortcut_gradient };
+        *destination = Destination::Aside(place.clone());
     }
     arena
 }

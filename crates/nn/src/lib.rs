@@ -36,6 +36,6 @@ pub mod team;
 
 pub use frozen::Frozen;
 pub use layout::{Parameter, Timing};
-pub use model::{Model, Phase, Score};
+pub use model::{Model, Score};
 pub use models::Architecture;
 pub use network::{Network, NetworkError};

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+use ringstep_cpu::Level;
 
 use crate::aligned::Aligned;
 use crate::body::{Body, part};
 use crate::kernels::cross_entropy;
-use crate::layers::{Geometry, Peers, Shape, Start};
+use crate::layers::{Geometry, Inference, Peers, Shape, Start};
 use crate::layout::{Node, Parameter, Timing, lay_out, place};
 use crate::network::{Network, NetworkError};
 use crate::team::Team;
@@ -20,15 +21,6 @@ pub struct Score {
     pub loss: f64,
     /// Images whose class was right.
     pub correct: usize,
-}
-
-/// What a pass is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// A backward follows.
-    Training,
-    /// Batch norm uses its running statistics, and dropout drops nothing.
-    Evaluation,
 }
 
 /// A layer as reports show it.
@@ -70,7 +62,6 @@ pub struct LayerTimes<'a> {
 /// A pass allocates nothing: activations and their gradients have their places in one arena, in which those whose time
 /// is over make room for others.
 pub struct Model {
-    network: Network,
     body: Body,
     gradients: Aligned,
     input: Shape,
@@ -79,15 +70,24 @@ pub struct Model {
     label_smoothing: f32,
 }
 
+/// A layer that is not trained any more, and where its inputs come from: 0 is the images, i + 1 what comes out of layer i.
+pub(crate) struct InferenceLayer {
+    pub name: String,
+    pub does: Inference,
+    pub input: usize,
+    pub shortcut: Option<usize>,
+    pub shape: Shape,
+}
+
 impl Node {
-    fn report(&self) -> LayerReport {
+    fn report(&self, images: usize) -> LayerReport {
         let step = &self.wired.step;
         // Weights and inputs each have a gradient as costly as forward; nobody wants that of the images.
         let gradients = if self.wired.input == 0 { 1 } else { 2 };
         LayerReport {
             name: self.wired.name.clone(),
             kind: step.kind(),
-            algorithm: step.algorithm(),
+            algorithm: step.algorithm(images),
             output: [self.shape.height, self.shape.width, self.shape.channels],
             geometry: step.geometry(),
             operations: step.operations(),
@@ -99,9 +99,9 @@ impl Node {
 }
 
 impl Model {
-    /// With room for `batch` images at once, on `threads` threads; the parameters are all zero.
-    pub fn new(network: &Network, batch: usize, threads: usize) -> Result<Self, NetworkError> {
-        let wired = network.wire(batch)?;
+    /// With room for `batch` images at once, on the threads of this team; the parameters are all zero.
+    pub fn new(network: &Network, batch: usize, team: Team) -> Result<Self, NetworkError> {
+        let (wired, threads) = (network.wire(batch)?, team.threads());
         let [height, width, channels] = network.input;
         let input = Shape::new(height, width, channels);
         let mut nodes: Vec<Node> = wired.into_iter().map(Node::new).collect();
@@ -110,7 +110,7 @@ impl Model {
         let workspace = nodes.iter().map(|node| node.wired.step.workspace(batch, threads)).max().unwrap_or(0);
         let body = Body {
             layers: nodes,
-            team: Team::new(threads),
+            team,
             values: Aligned::zeros(values),
             statistics: Aligned::zeros(statistics),
             arena: Aligned::zeros(arena),
@@ -119,20 +119,30 @@ impl Model {
             seed: 0,
             passes: 0,
         };
-        let (network, gradients) = (network.clone(), Aligned::zeros(values));
-        Ok(Self { network, body, gradients, input, batch, parameters, label_smoothing: 0.0 })
+        let gradients = Aligned::zeros(values);
+        Ok(Self { body, gradients, input, batch, parameters, label_smoothing: 0.0 })
     }
 
-    /// What it was built from.
-    pub(crate) fn network(&self) -> &Network {
-        &self.network
+    /// The instructions that its kernels use.
+    pub fn level(&self) -> Level {
+        self.body.team.level()
     }
 
-    /// The bytes of all its buffers.
-    pub(crate) fn bytes(&self) -> usize {
-        let Body { values, statistics, arena, workspace, .. } = &self.body;
-        let buffers = [values, statistics, arena, workspace, &self.gradients];
-        buffers.iter().map(|buffer| size_of_val::<[f32]>(buffer)).sum()
+    /// How many threads it computes on.
+    pub fn threads(&self) -> usize {
+        self.body.team.threads()
+    }
+
+    /// What each layer does once it is not trained any more.
+    pub(crate) fn inference(&self) -> impl Iterator<Item = InferenceLayer> {
+        let Body { layers, values, statistics, .. } = &self.body;
+        layers.iter().map(|node| InferenceLayer {
+            name: node.wired.name.clone(),
+            does: node.wired.step.inference(&values[node.values.clone()], &statistics[node.statistics.clone()]),
+            input: node.wired.input,
+            shortcut: node.wired.shortcut,
+            shape: node.shape,
+        })
     }
 
     /// The most images it takes at once.
@@ -248,29 +258,16 @@ impl Model {
 
     /// The layers, with the times of their last passes.
     pub fn layers(&self) -> impl Iterator<Item = LayerReport> {
-        self.body.layers.iter().map(Node::report)
+        self.body.layers.iter().map(|node| node.report(self.batch))
     }
 
-    /// Runs the images through all layers as in evaluation, and shows what goes into each and what comes out.
-    pub fn watch(&mut self, images: &[f32], count: usize, mut see: impl FnMut(LayerReport, &[f32], &[f32])) {
-        for index in 0..self.body.layers.len() {
-            self.body.forward_layer(index, images, count, Phase::Evaluation);
-            let node = &self.body.layers[index];
-            let value = |source: usize| match source {
-                0 => images,
-                _ => self.body.output(source - 1, count),
-            };
-            see(node.report(), value(node.wired.input), value(index + 1));
-        }
-    }
-
-    /// Runs the images through all layers and says how they fared.
-    pub fn forward(&mut self, images: &[f32], labels: &[u8], phase: Phase) -> Score {
+    /// Runs the images through all layers as in training, and says how they fared.
+    pub fn forward(&mut self, images: &[f32], labels: &[u8]) -> Score {
         let batch = labels.len();
         assert_eq!(images.len(), batch * self.input.len());
         assert!(batch <= self.batch, "a batch of {batch} in a model built for {}", self.batch);
         for index in 0..self.body.layers.len() {
-            self.body.forward_layer(index, images, batch, phase);
+            self.body.forward_layer(index, images, batch);
         }
         let mut score = Score::default();
         for (logits, &label) in self.logits(batch).chunks_exact(self.classes()).zip(labels) {
@@ -334,20 +331,23 @@ impl Model {
     /// images through the layers again, so it is for the case that something went wrong.
     pub fn first_not_finite(&mut self, images: &[f32], labels: &[u8]) -> Option<&str> {
         let finite = |values: &[f32]| values.iter().all(|value| value.is_finite());
-        self.body.peers = None; // The other ranks do not look with us.
-        for index in 0..self.body.layers.len() {
-            self.body.forward_layer(index, images, labels.len(), Phase::Training);
+        // The other ranks do not look with us, and what batch norm remembers shall stay as it was.
+        let (peers, statistics) = (self.body.peers.take(), self.body.statistics.to_vec());
+        let broken = (0..self.body.layers.len()).find(|&index| {
+            self.body.forward_layer(index, images, labels.len());
             let values = &self.body.values[self.body.layers[index].values.clone()];
-            if !finite(values) || !finite(self.body.output(index, labels.len())) {
-                return Some(&self.body.layers[index].wired.name);
-            }
-        }
-        None
+            !finite(values) || !finite(self.body.output(index, labels.len()))
+        });
+        self.body.peers = peers;
+        self.body.statistics.copy_from_slice(&statistics);
+        broken.map(|index| self.body.layers[index].wired.name.as_str())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use ringstep_cpu::Level;
+
     use super::*;
     use crate::network::{Kind, Layer, Pair};
 
@@ -383,7 +383,7 @@ mod tests {
     }
 
     fn model(network: &Network, batch: usize) -> Model {
-        Model::new(network, batch, 1).unwrap()
+        Model::new(network, batch, Team::new(1, Level::best())).unwrap()
     }
 
     fn images(count: usize) -> Vec<f32> {
@@ -397,13 +397,13 @@ mod tests {
             let mut model = model(&network, 3);
             model.initialise(1);
             model.set_label_smoothing(0.1);
-            model.forward(&images, &labels, Phase::Training);
+            model.forward(&images, &labels);
             model.backward(&images, &labels, 0.5);
             let gradients = model.gradients_mut().to_vec();
             for (at, gradient) in gradients.into_iter().enumerate() {
                 let mut loss = |by: f32| {
                     model.values_mut()[at] += by;
-                    let loss = model.forward(&images, &labels, Phase::Training).loss;
+                    let loss = model.forward(&images, &labels).loss;
                     model.values_mut()[at] -= by;
                     loss
                 };
@@ -441,12 +441,12 @@ mod tests {
         for network in [small(), residual()] {
             let mut wide = model(&network, 3);
             wide.initialise(1);
-            let alone = wide.forward(&images(1), &[1], Phase::Training);
+            let alone = wide.forward(&images(1), &[1]);
             let mut tight = model(&network, 1);
             tight.initialise(1);
-            assert_eq!(alone, tight.forward(&images(1), &[1], Phase::Training));
+            assert_eq!(alone, tight.forward(&images(1), &[1]));
             wide.backward(&images(1), &[1], 1.0);
-            assert_eq!(wide.forward(&[], &[], Phase::Training), Score::default());
+            assert_eq!(wide.forward(&[], &[]), Score::default());
             wide.backward(&[], &[], 1.0);
             assert!(wide.gradients_mut().iter().all(|&gradient| gradient == 0.0));
         }
@@ -455,7 +455,7 @@ mod tests {
     /// VGG-11 would need room for all activations and all their gradients if nothing were shared.
     #[test]
     fn activations_whose_time_is_over_make_room() {
-        let model = Model::new(&crate::Architecture::Vgg11.network(), 8, 1).unwrap();
+        let model = model(&crate::Architecture::Vgg11.network(), 8);
         let each: usize = model.body.layers.iter().map(|node| 8 * node.shape.len()).sum();
         assert!(model.body.arena.len() < 2 * each * 6 / 10, "{} of {}", model.body.arena.len(), 2 * each);
     }

@@ -289,7 +289,7 @@ impl Wiring {
         self.count_images(&name, input, "")?;
         let shown = format!("{}x{}x{}", input.height, input.width, input.channels);
         let fail = |problem: String| Err(NetworkError { layer: name.clone(), problem });
-        let batch = self.batch;
+
         Ok(match &layer.kind {
             Kind::Conv { filters, kernel, stride, padding, bias } => {
                 let ([height, width], stride) = (kernel.each(), stride.each());
@@ -308,7 +308,7 @@ impl Wiring {
                     return fail(format!("a {height}x{width} filter does not fit in an input of {shown}"));
                 };
                 self.count_images(&name, geometry.output, "")?;
-                self.push(name, Conv2d::new(geometry, *bias, batch), source, None)
+                self.push(name, Conv2d::new(geometry, *bias), source, None)
             }
             Kind::Linear { outputs: 0, .. } => return fail("outputs must be at least 1".into()),
             Kind::Linear { outputs, bias } => {
@@ -345,9 +345,6 @@ impl Wiring {
             }
             Kind::Dropout { rate } => self.push(name, Dropout::new(input, *rate), source, None),
             Kind::Residual { body, shortcut } => {
-                if matches!(body.first(), Some(Layer { kind: Kind::Residual { .. }, .. })) {
-                    return fail("the body of a residual layer cannot begin with another one".into());
-                }
                 let prefix = format!("{name}.");
                 let end = self.layers(body, source, &prefix)?;
                 let shortcut = self.layers(shortcut, source, &prefix)?;

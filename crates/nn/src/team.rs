@@ -12,11 +12,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use ringstep_cpu::cores;
 use ringstep_cpu::rounds::Rounds;
+use ringstep_cpu::{Level, cores};
 
 /// Threads that work together on one layer after the other.
 pub struct Team {
+    level: Level,
     threads: usize,
     shared: Arc<Shared>,
     others: Vec<JoinHandle<()>>,
@@ -42,9 +43,9 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Team {
-    /// The caller and `threads - 1` others. If there are fewer cores it starts no more threads than these, and each does
+    /// The caller and `threads - 1` others, with these instructions. If there are fewer cores it starts no more threads than these, and each does
     /// the parts of several.
-    pub fn new(threads: usize) -> Self {
+    pub fn new(threads: usize, level: Level) -> Self {
         assert!(threads > 0, "a team without threads");
         let running = threads.min(cores::allowed());
         let shared = Arc::new(Shared {
@@ -61,7 +62,12 @@ impl Team {
                     .expect("a thread can be started")
             })
             .collect();
-        Self { threads, shared, others }
+        Self { level, threads, shared, others }
+    }
+
+    /// The instructions that its kernels use.
+    pub fn level(&self) -> Level {
+        self.level
     }
 
     /// How many threads it was given.
@@ -258,7 +264,7 @@ mod tests {
     #[test]
     fn every_unit_is_done_once_whatever_the_number_of_threads() {
         for threads in 1..=5 {
-            let mut team = Team::new(threads);
+            let mut team = Team::new(threads, Level::best());
             for units in [0, 1, 2, 7, 100] {
                 let mut counts = vec![0; units * 3];
                 let mut shares = vec![0; threads * 2];
@@ -281,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_thousand_rounds_with_pauses_lose_nothing() {
-        let mut team = Team::new(3);
+        let mut team = Team::new(3, Level::best());
         let mut sums = vec![0; 3];
         for round in 0..1000 {
             team.deal(3, Units::new(&mut sums, 1), |_, sums| sums[0] += 1);
@@ -295,24 +301,24 @@ mod tests {
     #[test]
     #[should_panic(expected = "not this one")]
     fn a_panic_on_any_thread_reaches_the_caller() {
-        Team::new(2).deal(2, (), |range, ()| assert_eq!(range.start, 0, "not this one"));
+        Team::new(2, Level::best()).deal(2, (), |range, ()| assert_eq!(range.start, 0, "not this one"));
     }
 
     #[test]
     #[should_panic(expected = "3 units of 2 in 5")]
     fn too_short_a_slice_is_refused() {
-        Team::new(2).deal(3, Units::new(&mut [0; 5], 2), |_, _| ());
+        Team::new(2, Level::best()).deal(3, Units::new(&mut [0; 5], 2), |_, _| ());
     }
 
     #[test]
     #[should_panic(expected = "2 units of 9223372036854775808 in 4")]
     fn units_whose_product_wraps_are_refused() {
-        Team::new(1).deal(2, Units::new(&mut [0; 4], 1 << 63), |_, _| ());
+        Team::new(1, Level::best()).deal(2, Units::new(&mut [0; 4], 1 << 63), |_, _| ());
     }
 
     #[test]
     #[should_panic(expected = "9223372036854775808 units for 2 threads")]
     fn ranges_that_would_wrap_are_refused() {
-        Team::new(2).deal(1 << 63, (), |_, ()| ());
+        Team::new(2, Level::best()).deal(1 << 63, (), |_, ()| ());
     }
 }

@@ -3,8 +3,10 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
+use ringstep_cpu::Level;
 use ringstep_nn::optim::{Optimizer, Rule};
-use ringstep_nn::{Architecture, Model, Phase};
+use ringstep_nn::team::Team;
+use ringstep_nn::{Architecture, Model};
 
 /// The system's allocator; counts what all threads ask it for.
 struct Counting;
@@ -65,14 +67,14 @@ fn a_warm_step_allocates_nothing_and_the_first_what_was_said() {
             let network = architecture.network();
             let said = network.memory(batch, threads).unwrap();
             let before = IN_USE.load(Ordering::Relaxed);
-            let mut model = Model::new(&network, batch, threads).unwrap();
+            let mut model = Model::new(&network, batch, Team::new(threads, Level::best())).unwrap();
             model.initialise(0);
             let rule = Rule::Sgd { momentum: 0.9, nesterov: false, weight_decay: 5e-4 };
             let mut sgd = Optimizer::new(rule, &mut model);
             let images: Vec<f32> = (0..batch * model.input().len()).map(|index| (index as f32).sin()).collect();
             let labels: Vec<u8> = (0..batch).map(|image| image as u8 % 10).collect();
             let mut step = || {
-                model.forward(&images, &labels, Phase::Training);
+                model.forward(&images, &labels);
                 model.backward(&images, &labels, 1.0 / batch as f32);
                 let (team, values, gradients) = model.for_optimizer();
                 sgd.step(team, values, gradients, 0.01);

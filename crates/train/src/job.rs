@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
+use ringstep_cpu::Level;
 use ringstep_data::Shape;
 use ringstep_data::augment::Augment;
 use ringstep_data::shard::{Deal, Shard};
 use ringstep_nn::optim::Rule;
 use ringstep_nn::schedule::{Curve, Schedule, WarmUp};
+use ringstep_nn::team::Team;
 use ringstep_nn::{Model, Network, NetworkError};
 
 use crate::Sync;
@@ -29,6 +31,8 @@ pub struct Job {
     pub length: Length,
     /// Threads that a worker computes on.
     pub threads: usize,
+    /// The instructions that it computes with.
+    pub level: Level,
     /// How parameters follow their gradients.
     pub rule: Rule,
     /// The full learning rate.
@@ -97,9 +101,14 @@ impl Design {
         &self.network
     }
 
-    /// The model, with room for `batch` images, on so many threads; known to have a size.
-    pub fn build(&self, batch: usize, threads: usize) -> Model {
-        Model::new(&self.network, batch, threads).expect("its layers and its size are checked")
+    /// The model, with room for `batch` images, on the threads of this team; known to have a size.
+    pub fn build(&self, batch: usize, team: Team) -> Model {
+        Model::new(&self.network, batch, team).expect("its layers and its size are checked")
+    }
+
+    /// A model that holds weights and trains on one image at most.
+    pub fn build_small(&self) -> Model {
+        self.build(1, Team::new(1, Level::best()))
     }
 }
 
@@ -195,6 +204,7 @@ impl Job {
             accumulate: 1,
             length,
             threads: 1,
+            level: Level::best(),
             rule: Rule::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 },
             lr: 0.01,
             warm_up: WarmUp::Linear { epochs: 0.0 },

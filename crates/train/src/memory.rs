@@ -17,6 +17,8 @@ pub struct Need {
     pub optimizer: usize,
     /// The batches that it has or that are on their way to it.
     pub batches: usize,
+    /// At most, for the frozen model that it is tested with.
+    pub testing: usize,
 }
 
 /// Batches that are filled, wait or are used at the same time.
@@ -27,28 +29,26 @@ impl Need {
     pub fn new(design: &Design, batch: usize, threads: usize, rule: Rule) -> Result<Self, NetworkError> {
         let model = design.network().memory(batch, threads)?;
         let image = design.input().len() * size_of::<f32>();
-        Ok(Self { model, optimizer: rule.remembers() * model.gradients, batches: BATCHES * batch * image })
+        Ok(Self { model, optimizer: rule.remembers() * model.gradients, batches: BATCHES * batch * image, testing: 0 })
     }
 
     /// All of it.
     pub fn total(&self) -> usize {
-        self.model.total() + self.optimizer + self.batches
+        self.model.total() + self.optimizer + self.batches + self.testing
     }
 }
 
 impl Job {
     /// What each of its workers takes, beside the images.
     pub fn need(&self) -> Result<Need, NetworkError> {
-        let mut need = Need::new(&self.model, self.room(), self.threads, self.rule)?;
+        let mut need = Need::new(&self.model, self.batch, self.threads, self.rule)?;
         if self.accumulate > 1 {
             need.optimizer += need.model.gradients;
         }
+        // Weights as they are, in panels, and transformed from nine to thirty-six numbers.
+        let tested = self.model.network().memory(evaluate::BATCH, self.threads)?;
+        need.testing = 6 * tested.parameters + tested.activations + tested.workspace;
         Ok(need)
-    }
-
-    /// Images that a worker's model has room for: a batch of training, and one of testing.
-    pub(crate) fn room(&self) -> usize {
-        self.batch.max(evaluate::BATCH)
     }
 }
 

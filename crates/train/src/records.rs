@@ -94,6 +94,8 @@ pub struct Epoch {
 /// What a rank has to show at the end.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
 pub struct Outcome {
+    /// The instructions that the rank computed with.
+    pub instructions: String,
     /// Steps taken.
     pub steps: usize,
     /// Wall time of the training.

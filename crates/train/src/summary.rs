@@ -15,6 +15,8 @@ pub struct Summary {
     pub algorithm: String,
     /// How many ranks there were.
     pub workers: usize,
+    /// The instructions that they computed with, a list if they differ.
+    pub instructions: String,
     /// Epochs begun.
     pub epochs: usize,
     /// Steps taken.
@@ -110,6 +112,9 @@ pub fn sum_up(job: &Job, ranks: &[RankRecord], steps: &[StepSummary]) -> Result<
     let test_correct: usize = outcomes().map(|outcome| outcome.test_correct).sum();
     let test_accuracy = test_correct as f64 / test_images as f64;
     epoch_test_accuracies[epochs - 1] = Some(test_accuracy);
+    let mut instructions: Vec<&str> = outcomes().map(|outcome| outcome.instructions.as_str()).collect();
+    instructions.sort_unstable();
+    instructions.dedup();
     let over_steps = |part: fn(&StepSummary) -> f64| steps.iter().map(part).sum::<f64>();
     let compute_seconds = mean(|outcome| outcome.parts.compute);
     let predicted_comm = ranks[0].outcome.predicted_comm;
@@ -117,6 +122,7 @@ pub fn sum_up(job: &Job, ranks: &[RankRecord], steps: &[StepSummary]) -> Result<
         sync: job.sync.name().to_owned(),
         algorithm: job.sync.algorithm_name().to_owned(),
         workers: job.workers,
+        instructions: instructions.join(", "),
         epochs,
         steps: steps.len(),
         train_loss: epoch_losses[epochs - 1],

@@ -45,7 +45,9 @@ fn checksum(numbers: &[f32]) -> i64 {
 #[cfg(test)]
 mod tests {
     use ringstep_comm::transport::mem;
+    use ringstep_cpu::Level;
     use ringstep_nn::Architecture;
+    use ringstep_nn::team::Team;
 
     use super::*;
 
@@ -57,7 +59,8 @@ mod tests {
                 .map(|(rank, transport)| {
                     let spoil = &spoil;
                     scope.spawn(move || {
-                        let mut model = Model::new(&Architecture::ResNet20.network(), 1, 1).unwrap();
+                        let mut model =
+                            Model::new(&Architecture::ResNet20.network(), 1, Team::new(1, Level::best())).unwrap();
                         model.initialise(1);
                         spoil(rank, &mut model);
                         first_difference(&mut model, &mut Group::new(transport), with_statistics).unwrap()
@@ -80,7 +83,7 @@ mod tests {
             *number = f32::from_bits(number.to_bits() ^ 1);
         };
         let names: Vec<String> = {
-            let model = Model::new(&Architecture::ResNet20.network(), 1, 1).unwrap();
+            let model = Model::new(&Architecture::ResNet20.network(), 1, Team::new(1, Level::best())).unwrap();
             model.parameters().iter().map(|tensor| tensor.name.clone()).collect()
         };
         let (early, late) = (&names[3], names.last().unwrap());

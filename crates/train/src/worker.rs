@@ -10,7 +10,8 @@ use ringstep_data::file::sha256;
 use ringstep_data::shard::Shard;
 use ringstep_nn::optim::Optimizer;
 use ringstep_nn::schedule::Schedule;
-use ringstep_nn::{Model, Phase, Score};
+use ringstep_nn::team::Team;
+use ringstep_nn::{Model, Score};
 
 use crate::batch_norm::{BatchNorm, Together};
 use crate::checkpoint;
@@ -113,7 +114,7 @@ impl<'a> Rank<'a> {
         let (images, rank) = (data.train.len(), group.rank());
         // The first batches are filled while the ranks get ready.
         let feed = Feed::start(job, data, &canvas, rank)?;
-        let mut model = job.model.build(job.room(), job.threads);
+        let mut model = job.model.build(job.batch, Team::new(job.threads, job.level));
         match init {
             Some(path) => checkpoint::load(&mut model, path)?,
             None => model.initialise(job.seed),
@@ -217,8 +218,7 @@ impl<'a> Rank<'a> {
         }
 
         let began = Instant::now();
-        let Score { loss, correct } =
-            self.clock.computing(|| self.model.forward(&batch.images, &batch.labels, Phase::Training));
+        let Score { loss, correct } = self.clock.computing(|| self.model.forward(&batch.images, &batch.labels));
         self.tracer.since(self.steps, Kind::Forward, "forward", began);
         if let Some(together) = &self.together {
             self.clock.rebook(together.check()?);
@@ -337,6 +337,7 @@ impl<'a> Rank<'a> {
         let (test_images, test_correct) = self.test()?;
         let weights = checkpoint::to_bytes(&self.model);
         let outcome = Outcome {
+            instructions: self.model.level().name().to_owned(),
             steps: self.steps,
             seconds,
             seconds_per_step: self.clock.median_step(),

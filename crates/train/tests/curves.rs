@@ -104,7 +104,7 @@ fn assert_follows(job: &Job, curve: &Curve) {
 
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), weights).unwrap();
-    let mut model = job.model.build(1, 1);
+    let mut model = job.model.build_small();
     checkpoint::load(&mut model, file.path()).unwrap();
     for parameter in model.parameters() {
         let values = model.export(parameter);
@@ -222,7 +222,7 @@ fn the_busiest_rank_sends_what_the_formulas_say() {
     // The slice does not divide by four: two chunks have one element more than the other two.
     assert_eq!(bytes(everything, 4), 3 * 4 * (2 * 61_706 - 2 * 15_426));
     // One collective a parameter: the same, but for the chunks' ends.
-    let model = course_job(RING, 1, 1, 1).model.build(1, 1);
+    let model = course_job(RING, 1, 1, 1).model.build_small();
     let parameters = || model.parameters().iter().map(|parameter| parameter.range().len());
     let of_rank = |rank| -> usize {
         parameters().map(|length| cost::bytes_sent(Algorithm::Ring, rank, &[0; 4], false, length, 4)).sum()

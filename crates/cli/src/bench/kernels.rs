@@ -6,17 +6,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{CellAlignment, Table};
-use ringstep_nn::kernels::{peak, simd::Level};
+use ringstep_nn::Model;
+use ringstep_nn::kernels::peak;
 use ringstep_nn::optim::{Optimizer, Rule};
-use ringstep_nn::{Model, Phase};
+use ringstep_nn::team::Team;
 use ringstep_train::job::MAX_THREADS;
 use ringstep_train::memory::Need;
 use serde::Serialize;
 
-use crate::args::KernelsArgs;
+use crate::args::{KernelsArgs, Passes};
 use crate::memory;
 use crate::peak_memory::peak_bytes;
-use crate::settings::design;
+use crate::settings::{design, level};
 use crate::show;
 use crate::workers::crowd;
 
@@ -38,7 +39,7 @@ struct Measured {
     forward_seconds: f64,
     backward_seconds: f64,
     optimizer_seconds: f64,
-    /// A forward in evaluation mode.
+    /// A pass of the frozen model.
     evaluation_seconds: f64,
     /// Multiplications and additions a second that all threads together can do.
     peak_flops: f64,
@@ -77,20 +78,24 @@ pub fn kernels(args: &KernelsArgs) -> Result<()> {
     if args.json {
         return show::print(format_args!("{}", serde_json::to_string_pretty(&measured)?));
     }
-    show::print(format_args!("{}", table(&measured)))?;
+    if args.passes != Passes::Evaluation {
+        show::print(format_args!("{}", table(&measured)))?;
+    }
     show::print(format_args!("{}", footer(&measured)))
 }
 
+/// The median, or 0 of none.
 fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
+    times.get(times.len() / 2).copied().unwrap_or(0.0)
 }
 
 fn measure(args: &KernelsArgs) -> Result<Measured> {
     let design = design(&args.model)?;
     let rule = Rule::Sgd { momentum: 0.9, nesterov: false, weight_decay: 5e-4 };
     memory::check(&design, Need::new(&design, args.batch, args.threads, rule), 1)?;
-    let mut model = design.build(args.batch, args.threads);
+    let level = level(&args.instructions)?;
+    let mut model = design.build(args.batch, Team::new(args.threads, level));
     model.initialise(0);
     let peak_flops = peak::measure(model.for_optimizer().0);
     let mut optimizer = Optimizer::new(rule, &mut model);
@@ -104,7 +109,7 @@ fn measure(args: &KernelsArgs) -> Result<Measured> {
     let mut layers: Vec<[Vec<f64>; 2]> = model.layers().map(|_| Default::default()).collect();
     let mut step = |model: &mut Model, counts: bool| {
         let started = Instant::now();
-        model.forward(&images, &labels, Phase::Training);
+        model.forward(&images, &labels);
         let forward = started.elapsed();
         model.backward(&images, &labels, 1.0 / args.batch as f32);
         let backward = started.elapsed();
@@ -122,25 +127,28 @@ fn measure(args: &KernelsArgs) -> Result<Measured> {
             }
         }
     };
-    let repeat = |model: &mut Model, work: &mut dyn FnMut(&mut Model, bool)| {
-        (0..WARM_UP).for_each(|_| work(model, false));
+    let repeat = |work: &mut dyn FnMut(bool)| {
+        (0..WARM_UP).for_each(|_| work(false));
         let started = Instant::now();
         let mut count = 0;
         while count < FEWEST || (count < MOST && started.elapsed() < PATIENCE) {
-            work(model, true);
+            work(true);
             count += 1;
         }
         count
     };
-    let steps = repeat(&mut model, &mut step);
+    let steps = if args.passes == Passes::Evaluation { 0 } else { repeat(&mut |counts| step(&mut model, counts)) };
     let mut evaluations = Vec::new();
-    repeat(&mut model, &mut |model, counts| {
-        let started = Instant::now();
-        model.forward(&images, &labels, Phase::Evaluation);
-        if counts {
-            evaluations.push(started.elapsed().as_secs_f64());
-        }
-    });
+    if args.passes != Passes::Step {
+        let mut frozen = model.freeze(args.batch, args.threads);
+        repeat(&mut |counts| {
+            let started = Instant::now();
+            frozen.logits(&images);
+            if counts {
+                evaluations.push(started.elapsed().as_secs_f64());
+            }
+        });
+    }
 
     let [step_seconds, forward_seconds, backward_seconds, optimizer_seconds] = passes.map(median);
     let layers = model
@@ -171,7 +179,7 @@ fn measure(args: &KernelsArgs) -> Result<Measured> {
         optimizer_seconds,
         evaluation_seconds: median(evaluations),
         peak_flops,
-        instructions: Level::of_this_machine().name(),
+        instructions: level.name(),
         peak_bytes: peak_bytes(),
         steps,
         layers,
@@ -223,17 +231,24 @@ fn table(measured: &Measured) -> Table {
 fn footer(measured: &Measured) -> String {
     let Measured { model, batch, threads, .. } = measured;
     let ms = |seconds: f64| format!("{:.3} ms", seconds * 1e3);
+    let step = (measured.steps > 0).then(|| {
+        format!(
+            "a step takes {} (forward {}, backward {}, optimizer {})",
+            ms(measured.step_seconds),
+            ms(measured.forward_seconds),
+            ms(measured.backward_seconds),
+            ms(measured.optimizer_seconds)
+        )
+    });
+    let evaluation = (measured.evaluation_seconds > 0.0)
+        .then(|| format!("the frozen model takes {}", ms(measured.evaluation_seconds)));
+    let passes: Vec<String> = step.into_iter().chain(evaluation).collect();
     format!(
-        "{model}, batch {batch}, {threads} thread{}: a step takes {} (forward {}, backward {}, optimizer {}), an evaluation \
-         {}; medians of {} steps.\nPeak memory {:.0} MB. {} instructions, {:.0} GFLOP/s at best. GFLOP/s count the \
-         multiplications and additions of a layer's definition: an algorithm that saves some can be above the peak.",
+        "{model}, batch {batch}, {threads} thread{}: {}; medians.\nPeak memory {:.0} MB. {} instructions, {:.0} GFLOP/s at \
+         best. GFLOP/s count the multiplications and additions of a layer's definition: an algorithm that saves some can be \
+         above the peak.",
         if *threads == 1 { "" } else { "s" },
-        ms(measured.step_seconds),
-        ms(measured.forward_seconds),
-        ms(measured.backward_seconds),
-        ms(measured.optimizer_seconds),
-        ms(measured.evaluation_seconds),
-        measured.steps,
+        passes.join(", "),
         measured.peak_bytes as f64 / 1e6,
         measured.instructions,
         measured.peak_flops / 1e9,

@@ -22,6 +22,7 @@ use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use ringstep_data::file;
 use ringstep_nn::Frozen;
+use ringstep_nn::team::Team;
 use ringstep_train::job::MAX_THREADS;
 use ringstep_train::{checkpoint, fit};
 use serde::Serialize;
@@ -31,6 +32,7 @@ use self::measure::Latency;
 use self::pictures::Pictures;
 use self::subject::Subject;
 use crate::args::EvalArgs;
+use crate::settings::level;
 use crate::{datasets, peak_memory, show};
 
 /// Images at once, unless told otherwise.
@@ -61,6 +63,8 @@ struct Evaluation {
     dataset: &'static str,
     precision: Precision,
     threads: usize,
+    /// The instructions that it computed with.
+    instructions: &'static str,
     /// Test images.
     images: usize,
     /// Those that were classified right.
@@ -96,10 +100,11 @@ pub fn run(args: &EvalArgs) -> Result<()> {
     ensure!(args.batch != Some(0), "0 images a batch: at least 1 is needed");
     ensure!(args.threads > 0, "0 threads: at least 1 is needed");
     ensure!(args.threads <= MAX_THREADS, "{} threads: at most {MAX_THREADS} are possible", args.threads);
+    let level = level(&args.instructions)?;
     let subject = Subject::find(args)?;
     let design = subject.settings.design()?;
     // The weights first: they are soon read, a data set may take a while.
-    let mut model = design.build(1, 1);
+    let mut model = design.build(1, Team::new(1, level));
     checkpoint::load(&mut model, &subject.weights)?;
     let mut data = datasets::load(&subject.settings)?;
     let canvas = fit::fit(&design, &data)?;
@@ -125,6 +130,7 @@ pub fn run(args: &EvalArgs) -> Result<()> {
         dataset: data.name,
         precision: Precision::F32,
         threads: args.threads,
+        instructions: level.name(),
         images: there,
         correct,
         accuracy: correct as f64 / there as f64,

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use ringstep_data::augment::View;
 use ringstep_eyeriss::layer::Layer;
 use ringstep_eyeriss::sparsity::Zeros;
+use ringstep_nn::frozen::Pooling;
 use ringstep_nn::layers::Geometry;
 use ringstep_nn::optim::Rule;
 use ringstep_train::memory::Need;
@@ -34,21 +35,6 @@ impl Trained {
     }
 }
 
-/// A layer on its way from its inputs to what is written to DRAM.
-struct Running {
-    layer: Layer,
-    input: Vec<f32>,
-    filters: Vec<f32>,
-    output: Vec<f32>,
-}
-
-impl Running {
-    fn finish(self) -> (Layer, Zeros) {
-        let zeros = Zeros::count(&self.layer, &self.input, &self.filters, &self.output);
-        (self.layer, zeros)
-    }
-}
-
 /// Runs the first `batch` test images of a run's data through its model.
 pub fn load(folder: &Path, batch: usize) -> Result<Trained> {
     let weights = folder.join("model.safetensors");
@@ -65,7 +51,7 @@ pub fn load(folder: &Path, batch: usize) -> Result<Trained> {
     let design = design(&name)?;
     let rule = Rule::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 };
     memory::check(&design, Need::new(&design, batch, 1, rule), 1)?;
-    let mut model = design.build(batch, 1);
+    let mut model = design.build_small();
     checkpoint::load(&mut model, &weights)?;
     let data = datasets::load(&settings)?;
     let there = data.test.len();
@@ -80,30 +66,23 @@ pub fn load(folder: &Path, batch: usize) -> Result<Trained> {
     let filters: Vec<(String, Vec<f32>)> =
         model.parameters().iter().map(|tensor| (tensor.name.clone(), model.export(tensor))).collect();
     let mut layers = Vec::new();
-    let mut running: Option<Running> = None;
-    model.watch(&images, batch, |report, input, output| {
-        let [height, width, channels] = report.output;
-        let output = planar(output, height * width, channels);
-        match (report.geometry, &mut running) {
-            (Some(geometry), _) => {
-                layers.extend(running.take().map(Running::finish));
-                let Geometry { input: from, .. } = geometry;
-                let weight = format!("{}.weight", report.name);
-                let filters = filters.iter().find(|(name, _)| *name == weight).expect("a layer with weights").1.clone();
-                let input = planar(input, from.height * from.width, from.channels);
-                running = Some(Running { layer: layer(&report.name, report.kind, geometry), input, filters, output });
-            }
-            // What follows element by element is done before the output goes to DRAM; pooling is not.
-            (None, Some(running)) if ELEMENTWISE.contains(&report.kind) => running.output = output,
-            (None, _) => layers.extend(running.take().map(Running::finish)),
-        }
+    let kinds: Vec<(String, &str)> = model.layers().map(|layer| (layer.name, layer.kind)).collect();
+    let kind = |name: &str| kinds.iter().find(|(known, _)| known == name).map_or("", |(_, kind)| *kind);
+    // What follows a layer element by element is done before its output goes to DRAM; pooling is not.
+    model.freeze_with(batch, 1, Pooling::Apart).watch(&images, |step, input, output| {
+        let Some(geometry) = step.geometry else { return };
+        let weight = format!("{}.weight", step.name);
+        let filters = &filters.iter().find(|(name, _)| *name == weight).expect("a layer with weights").1;
+        let layer = layer(step.name, kind(step.name), geometry);
+        let [input, output] = [(input, geometry.input), (output, step.output)]
+            .map(|(numbers, shape)| planar(numbers, shape.height * shape.width, shape.channels));
+        let zeros = Zeros::count(&layer, &input, filters, &output);
+        layers.push((layer, zeros));
     });
-    layers.extend(running.take().map(Running::finish));
     Ok(Trained { title: format!("{name} of {}", folder.display()), layers })
 }
 
 const LINEAR: &str = "linear";
-const ELEMENTWISE: [&str; 4] = ["relu", "tanh", "batch norm", "batch norm+relu"];
 
 /// From channels last to channels first. // N,H,W,C to N,C,H,W
 fn planar(values: &[f32], pixels: usize, channels: usize) -> Vec<f32> {

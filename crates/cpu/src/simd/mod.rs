@@ -7,12 +7,14 @@
 use std::fmt::Debug;
 use std::ops::{Add, Div, Mul, Sub};
 
+mod along;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+pub use along::{Rest, Whole, lanes};
 #[cfg(target_arch = "aarch64")]
 pub use neon::Neon;
 pub use portable::Portable;
@@ -33,6 +35,9 @@ pub trait Simd: Copy + Debug + Send + Sync + 'static {
 
     /// Numbers in a vector.
     const LANES: usize;
+
+    /// Vectors that it has registers for.
+    const REGISTERS: usize;
 
     /// The same number in all lanes.
     fn splat(self, number: f32) -> Self::Vector;
@@ -83,6 +88,18 @@ pub trait Simd: Copy + Debug + Send + Sync + 'static {
         }
     }
 
+    /// Small whole numbers that stand as bytes.
+    ///
+    /// # Safety
+    /// [`Simd::LANES`] bytes can be read from there on.
+    unsafe fn load_bytes(self, from: *const u8) -> Self::Vector;
+
+    /// Stores whole numbers from 0 to 255 as bytes.
+    ///
+    /// # Safety
+    /// [`Simd::LANES`] bytes can be written from there on.
+    unsafe fn store_bytes(self, to: *mut u8, vector: Self::Vector);
+
     /// No numbers but zero.
     #[inline(always)]
     fn zero(self) -> Self::Vector {
@@ -108,6 +125,9 @@ pub trait Vector:
 
     /// `yes` in the lanes in which `self > other`, and `no` elsewhere, also where one of them is not a number.
     fn where_greater(self, other: Self, yes: Self, no: Self) -> Self;
+
+    /// `yes` in the lanes in which `self == other`, and `no` elsewhere, also where one of them is not a number.
+    fn where_equal(self, other: Self, yes: Self, no: Self) -> Self;
 }
 
 /// Asks the memory for the line of the cache that an address is in; it will be wanted soon.

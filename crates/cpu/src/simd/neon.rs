@@ -28,6 +28,7 @@ pub struct Four(float32x4_t);
 impl Simd for Neon {
     type Vector = Four;
     const LANES: usize = LANES;
+    const REGISTERS: usize = 32;
 
     #[inline(always)]
     fn splat(self, number: f32) -> Four {
@@ -66,6 +67,24 @@ impl Simd for Neon {
         for (lane, number) in numbers.into_iter().enumerate().take(count) {
             // SAFETY: the caller's promise.
             unsafe { *to.add(lane) = number };
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_bytes(self, from: *const u8) -> Four {
+        // SAFETY: the caller's promise.
+        let numbers = unsafe { from.cast::<[u8; LANES]>().read() }.map(f32::from);
+        // SAFETY: the token; four numbers.
+        Four(unsafe { vld1q_f32(numbers.as_ptr()) })
+    }
+
+    #[inline(always)]
+    unsafe fn store_bytes(self, to: *mut u8, vector: Four) {
+        let mut numbers = [0.0f32; LANES];
+        // SAFETY: the token and four numbers; the caller's promise.
+        unsafe {
+            vst1q_f32(numbers.as_mut_ptr(), vector.0);
+            to.cast::<[u8; LANES]>().write(numbers.map(|number| number as u8));
         }
     }
 }
@@ -113,5 +132,11 @@ impl Vector for Four {
     fn where_greater(self, other: Self, yes: Self, no: Self) -> Self {
         // SAFETY: as above.
         Self(unsafe { vbslq_f32(vcgtq_f32(self.0, other.0), yes.0, no.0) })
+    }
+
+    #[inline(always)]
+    fn where_equal(self, other: Self, yes: Self, no: Self) -> Self {
+        // SAFETY: as above.
+        Self(unsafe { vbslq_f32(vceqq_f32(self.0, other.0), yes.0, no.0) })
     }
 }

@@ -25,6 +25,7 @@ pub struct Four([f32; LANES]);
 impl Simd for Portable {
     type Vector = Four;
     const LANES: usize = LANES;
+    const REGISTERS: usize = 16;
 
     #[inline(always)]
     fn splat(self, number: f32) -> Four {
@@ -59,6 +60,18 @@ impl Simd for Portable {
             // SAFETY: the caller's promise.
             unsafe { *to.add(lane) = number };
         }
+    }
+
+    #[inline(always)]
+    unsafe fn load_bytes(self, from: *const u8) -> Four {
+        // SAFETY: the caller's promise.
+        Four(unsafe { from.cast::<[u8; LANES]>().read() }.map(f32::from))
+    }
+
+    #[inline(always)]
+    unsafe fn store_bytes(self, to: *mut u8, vector: Four) {
+        // SAFETY: the caller's promise.
+        unsafe { to.cast::<[u8; LANES]>().write(vector.0.map(|number| number as u8)) };
     }
 }
 
@@ -110,5 +123,10 @@ impl Vector for Four {
     #[inline(always)]
     fn where_greater(self, other: Self, yes: Self, no: Self) -> Self {
         Self(std::array::from_fn(|lane| if self.0[lane] > other.0[lane] { yes.0[lane] } else { no.0[lane] }))
+    }
+
+    #[inline(always)]
+    fn where_equal(self, other: Self, yes: Self, no: Self) -> Self {
+        Self(std::array::from_fn(|lane| if self.0[lane] == other.0[lane] { yes.0[lane] } else { no.0[lane] }))
     }
 }

@@ -32,13 +32,13 @@ const NUMBERS: [f32; 24] = [
 
 crate::kernels! {
     /// The results of all operations on three slices, one after the other.
-    fn operations<S>(simd: S, a: &[f32], b: &[f32], c: &[f32]) -> Vec<[f32; 9]> {
-        let mut results = vec![[0.0; 9]; a.len()];
+    fn operations<S>(simd: S, a: &[f32], b: &[f32], c: &[f32]) -> Vec<[f32; 10]> {
+        let mut results = vec![[0.0; 10]; a.len()];
         for start in (0..a.len()).step_by(S::LANES) {
             let count = S::LANES.min(a.len() - start);
             // SAFETY: `count` numbers from `start` on are there.
             let [x, y, z] = [a, b, c].map(|numbers| unsafe { simd.load_some(numbers.as_ptr().add(start), count) });
-            let of = [x + y, x - y, x * y, x / y, x.multiply_add(y, z), x.sqrt(), x.max(y), x.min(y), x.where_greater(y, z, simd.splat(7.0))];
+            let of = [x + y, x - y, x * y, x / y, x.multiply_add(y, z), x.sqrt(), x.max(y), x.min(y), x.where_greater(y, z, simd.splat(7.0)), x.where_equal(y, z, simd.splat(3.0))];
             for (index, vector) in of.into_iter().enumerate() {
                 let mut lanes = [0.0; 16];
                 // SAFETY: no set has more lanes.
@@ -57,6 +57,15 @@ crate::kernels! {
         // SAFETY: the assertion above.
         unsafe {
             simd.store_some(to.as_mut_ptr(), count, simd.load(from.as_ptr()));
+        }
+    }
+
+    /// All bytes, read and written again.
+    fn copy_bytes<S>(simd: S, to: &mut [u8], from: &[u8]) {
+        for start in (0..from.len()).step_by(S::LANES) {
+            let (from, to) = (&from[start..start + S::LANES], &mut to[start..start + S::LANES]);
+            // SAFETY: as many bytes as lanes.
+            unsafe { simd.store_bytes(to.as_mut_ptr(), simd.load_bytes(from.as_ptr())) };
         }
     }
 
@@ -98,6 +107,7 @@ fn operations_are_those_on_single_numbers() {
                         if x > y { x } else { y },
                         if x < y { x } else { y },
                         if x > y { z } else { 7.0 },
+                        if x == y { z } else { 3.0 },
                     ];
                     for (index, (&found, expected)) in found.iter().zip(expected).enumerate() {
                         assert!(
@@ -138,5 +148,15 @@ fn squares_are_transposed() {
             }
             assert!(to[to_rows * 9..].iter().all(|&number| number == -1.0), "{level}");
         }
+    }
+}
+
+#[test]
+fn bytes_come_back_as_they_were() {
+    let from: Vec<u8> = (0..=255).collect();
+    for level in Level::available() {
+        let mut to = vec![0; 256];
+        copy_bytes(level, &mut to, &from);
+        assert_eq!(to, from, "{level}");
     }
 }

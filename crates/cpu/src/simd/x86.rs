@@ -64,6 +64,7 @@ pub struct Sixteen(__m512);
 impl Simd for Avx2 {
     type Vector = Eight;
     const LANES: usize = 8;
+    const REGISTERS: usize = 16;
 
     #[inline(always)]
     fn splat(self, number: f32) -> Eight {
@@ -93,6 +94,22 @@ impl Simd for Avx2 {
     unsafe fn store_some(self, to: *mut f32, count: usize, vector: Eight) {
         // SAFETY: the token, and the caller's promise: lanes that the mask leaves out are not written.
         unsafe { _mm256_maskstore_ps(to, first_lanes(count), vector.0) };
+    }
+
+    #[inline(always)]
+    unsafe fn load_bytes(self, from: *const u8) -> Eight {
+        // SAFETY: the token, and the caller's promise.
+        Eight(unsafe { _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(from.cast()))) })
+    }
+
+    #[inline(always)]
+    unsafe fn store_bytes(self, to: *mut u8, vector: Eight) {
+        // SAFETY: the token, and the caller's promise.
+        unsafe {
+            let whole = _mm256_cvttps_epi32(vector.0);
+            let words = _mm_packus_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256::<1>(whole));
+            _mm_storel_epi64(to.cast(), _mm_packus_epi16(words, words));
+        }
     }
 
     #[inline(always)]
@@ -160,6 +177,7 @@ unsafe fn transpose_square(
 impl Simd for Avx512 {
     type Vector = Sixteen;
     const LANES: usize = 16;
+    const REGISTERS: usize = 32;
 
     #[inline(always)]
     fn splat(self, number: f32) -> Sixteen {
@@ -189,6 +207,18 @@ impl Simd for Avx512 {
     unsafe fn store_some(self, to: *mut f32, count: usize, vector: Sixteen) {
         // SAFETY: the token, and the caller's promise: lanes that the mask leaves out are not written.
         unsafe { _mm512_mask_storeu_ps(to, first_bits(count), vector.0) };
+    }
+
+    #[inline(always)]
+    unsafe fn load_bytes(self, from: *const u8) -> Sixteen {
+        // SAFETY: the token, and the caller's promise.
+        Sixteen(unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast()))) })
+    }
+
+    #[inline(always)]
+    unsafe fn store_bytes(self, to: *mut u8, vector: Sixteen) {
+        // SAFETY: the token, and the caller's promise.
+        unsafe { _mm_storeu_si128(to.cast(), _mm512_cvtepi32_epi8(_mm512_cvttps_epi32(vector.0))) };
     }
 
     #[inline(always)]
@@ -258,6 +288,12 @@ impl Vector for Eight {
         // SAFETY: as above.
         Self(unsafe { _mm256_blendv_ps(no.0, yes.0, _mm256_cmp_ps::<_CMP_GT_OQ>(self.0, other.0)) })
     }
+
+    #[inline(always)]
+    fn where_equal(self, other: Self, yes: Self, no: Self) -> Self {
+        // SAFETY: as above.
+        Self(unsafe { _mm256_blendv_ps(no.0, yes.0, _mm256_cmp_ps::<_CMP_EQ_OQ>(self.0, other.0)) })
+    }
 }
 
 impl Vector for Sixteen {
@@ -289,5 +325,11 @@ impl Vector for Sixteen {
     fn where_greater(self, other: Self, yes: Self, no: Self) -> Self {
         // SAFETY: as above.
         Self(unsafe { _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(self.0, other.0), no.0, yes.0) })
+    }
+
+    #[inline(always)]
+    fn where_equal(self, other: Self, yes: Self, no: Self) -> Self {
+        // SAFETY: as above.
+        Self(unsafe { _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_EQ_OQ>(self.0, other.0), no.0, yes.0) })
     }
 }

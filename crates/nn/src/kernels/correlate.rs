@@ -4,8 +4,9 @@
 //! neighbouring pixels. So the right operand of the product need not be made: its rows are there, at an offset for each
 //! weight.
 
+use ringstep_cpu::{Level, Simd, Vector as _, kernels};
+
 use super::planes::from_planes;
-use super::simd::{Level, PORTABLE_FUSED, multiply_add, vectorised};
 
 /// Some rows of weights: where they begin in a slice, and how far apart the weights of a row are.
 #[derive(Debug, Clone, Copy)]
@@ -20,14 +21,8 @@ pub struct Weights<'a> {
     pub step: usize,
 }
 
-/// Positions that are handled at once; planes need so many numbers of room after their end.
-pub fn reach() -> usize {
-    match Level::of_this_machine() {
-        Level::Portable => 8,
-        Level::Avx2 => 16,
-        Level::Avx512 => 32,
-    }
-}
+/// The most positions that are handled at once; planes need so many numbers of room after their end.
+pub const REACH: usize = 32;
 
 /// The positions of an output map.
 #[derive(Debug, Clone, Copy)]
@@ -42,15 +37,16 @@ pub struct Grid {
 
 /// Numbers of room that [`correlate`] takes for so many rows of weights and positions.
 pub fn correlate_room(rows: usize, positions: usize) -> usize {
-    rows.next_multiple_of(TALL) * (positions + reach())
+    rows.next_multiple_of(TALL) * (positions + REACH)
 }
 
 /// For each position of the grid and each row of weights the sum of `weight[k] * planes[offsets[k] + position]`, plus the
 /// row's bias. // height,width,rows
 ///
 /// `room` is for the same in planes, as it comes out of the vectors.
-#[allow(unsafe_code)]
+#[allow(clippy::too_many_arguments)]
 pub fn correlate(
+    level: Level,
     out: &mut [f32],
     weights: Weights<'_>,
     bias: Option<&[f32]>,
@@ -59,217 +55,233 @@ pub fn correlate(
     grid: Grid,
     room: &mut [f32],
 ) {
-    let last = (weights.rows - 1) * weights.row_stride + (offsets.len() - 1) * weights.step;
-    assert!(last < weights.data.len(), "more rows than weights");
-    let largest = offsets.iter().max().copied().unwrap_or(0) + (grid.height - 1) * grid.pitch;
-    assert!(largest + grid.width.next_multiple_of(reach()) <= planes.len(), "planes without room after their end");
     assert_eq!(out.len(), grid.height * grid.width * weights.rows);
-    let sums = &mut room[..correlate_room(weights.rows, grid.height * grid.width)];
-    match Level::of_this_machine() {
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => tiles(sums, weights, bias, planes, grid, |starts, bias, planes, sums| {
-            // SAFETY: the machine has these instructions; the bounds are asserted above.
-            unsafe { tile_avx512(weights, starts, bias, offsets, planes, sums) }
-        }),
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => tiles(sums, weights, bias, planes, grid, |starts, bias, planes, sums| {
-            // SAFETY: the machine has these instructions; the bounds are asserted above.
-            unsafe { tile_avx2(weights, starts, bias, offsets, planes, sums) }
-        }),
-        _ => tiles(sums, weights, bias, planes, grid, |starts, bias, planes, sums| {
-            // SAFETY: the bounds are asserted above.
-            unsafe { tile::<8, PORTABLE_FUSED>(weights, starts, bias, offsets, planes, sums) }
-        }),
-    }
-    from_planes(out, weights.rows, sums, grid.height * grid.width + reach());
+    correlate_planes(level, room, weights, bias, offsets, planes, grid);
+    from_planes(level.at_most_eight_lanes(), out, weights.rows, room, grid.height * grid.width + REACH);
 }
 
-/// Rows of weights in a tile.
+/// Rows of weights in a tile, and vectors of positions.
 const TALL: usize = 6;
+const WIDE: usize = 2;
 
-/// All positions, tile by tile. What a tile writes after the end of a line is overwritten by the next line. // rows,positions
-fn tiles<const WIDE: usize>(
-    out: &mut [f32],
-    weights: Weights<'_>,
-    bias: Option<&[f32]>,
-    planes: &[f32],
-    grid: Grid,
-    tile: impl Fn([usize; TALL], [f32; TALL], &[f32], [&mut [f32; WIDE]; TALL]),
-) {
-    let plane = grid.height * grid.width + reach();
-    for (top, out) in (0..weights.rows).step_by(TALL).zip(out.chunks_exact_mut(TALL * plane)) {
-        // Rows beyond the last are the last again; nobody reads their results.
-        let row = |at: usize| (top + at).min(weights.rows - 1);
-        let starts = std::array::from_fn(|at| row(at) * weights.row_stride);
-        let bias = std::array::from_fn(|at| bias.map_or(0.0, |bias| bias[row(at)]));
-        for y in 0..grid.height {
-            for x in (0..grid.width).step_by(WIDE) {
-                let mut sums = out.chunks_exact_mut(plane);
-                let sums = std::array::from_fn(|_| {
-                    let plane = sums.next().expect("a plane a row");
-                    plane[y * grid.width + x..].first_chunk_mut().expect("room after the end")
-                });
-                tile(starts, bias, &planes[y * grid.pitch + x..], sums);
+kernels! {
+    /// All positions, tile by tile. What a tile writes after the end of a line is overwritten by the next line.
+    /// // rows,positions
+    fn correlate_planes<S>(
+        simd: S,
+        out: &mut [f32],
+        weights: Weights<'_>,
+        bias: Option<&[f32]>,
+        offsets: &[usize],
+        planes: &[f32],
+        grid: Grid,
+    ) {
+        let last = (weights.rows - 1) * weights.row_stride + (offsets.len() - 1) * weights.step;
+        assert!(last < weights.data.len(), "more rows than weights");
+        let largest = offsets.iter().max().copied().unwrap_or(0) + (grid.height - 1) * grid.pitch;
+        assert!(largest + grid.width.next_multiple_of(REACH) <= planes.len(), "planes without room after their end");
+        assert!(WIDE * S::LANES <= REACH);
+        let plane = grid.height * grid.width + REACH;
+        assert!(out.len() >= correlate_room(weights.rows, grid.height * grid.width));
+        for top in (0..weights.rows).step_by(TALL) {
+            // Rows beyond the last are the last again; nobody reads their results.
+            let mut rows = [Row { weights: weights.data.as_ptr(), bias: 0.0, out: out.as_mut_ptr() }; TALL];
+            for (at, row) in rows.iter_mut().enumerate() {
+                let index = (top + at).min(weights.rows - 1);
+                row.weights = weights.data[index * weights.row_stride..].as_ptr();
+                row.bias = bias.map_or(0.0, |bias| bias[index]);
+                row.out = out[(top + at) * plane..].as_mut_ptr();
             }
-        }
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-#[inline(never)]
-#[allow(unsafe_code)]
-unsafe fn tile_avx2(
-    weights: Weights<'_>,
-    starts: [usize; TALL],
-    bias: [f32; TALL],
-    offsets: &[usize],
-    planes: &[f32],
-    sums: [&mut [f32; 16]; TALL],
-) {
-    // SAFETY: the caller's promise.
-    unsafe { tile::<16, true>(weights, starts, bias, offsets, planes, sums) }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,avx512f,avx512vl")]
-#[inline(never)]
-#[allow(unsafe_code)]
-unsafe fn tile_avx512(
-    weights: Weights<'_>,
-    starts: [usize; TALL],
-    bias: [f32; TALL],
-    offsets: &[usize],
-    planes: &[f32],
-    sums: [&mut [f32; 32]; TALL],
-) {
-    // SAFETY: the caller's promise.
-    unsafe { tile::<32, true>(weights, starts, bias, offsets, planes, sums) }
-}
-
-/// # Safety
-/// Every start has as many weights as there are offsets, and every offset `WIDE` numbers of the planes.
-#[inline(always)]
-#[allow(unsafe_code)]
-unsafe fn tile<const WIDE: usize, const FUSED: bool>(
-    weights: Weights<'_>,
-    starts: [usize; TALL],
-    bias: [f32; TALL],
-    offsets: &[usize],
-    planes: &[f32],
-    sums: [&mut [f32; WIDE]; TALL],
-) {
-    let mut tile = [[0.0; WIDE]; TALL];
-    for row in 0..TALL {
-        tile[row] = [bias[row]; WIDE];
-    }
-    // SAFETY: the caller's promise.
-    let starts: [*const f32; TALL] = starts.map(|start| unsafe { weights.data.as_ptr().add(start) });
-    let mut at = 0;
-    for &offset in offsets {
-        // SAFETY: the caller's promise.
-        let right: &[f32; WIDE] = unsafe { &*planes.as_ptr().add(offset).cast() };
-        for row in 0..TALL {
-            // SAFETY: the caller's promise.
-            let weight = unsafe { *starts[row].add(at) };
-            for column in 0..WIDE {
-                tile[row][column] = multiply_add::<FUSED>(weight, right[column], tile[row][column]);
-            }
-        }
-        at += weights.step;
-    }
-    for (sums, tile) in sums.into_iter().zip(tile) {
-        *sums = tile;
-    }
-}
-
-/// Numbers that are multiplied at once in [`dots`].
-const LANES: usize = 8;
-/// Rows and offsets that [`dots`] takes at once: ten sums stay in registers, and nothing is left over of filters of 5 x 5.
-const ROWS: usize = 2;
-const VIEWS: usize = 5;
-
-/// Sums that are not yet added up: for each row and each group of offsets a few lanes.
-pub fn lanes_len(rows: usize, offsets: usize) -> usize {
-    rows.div_ceil(ROWS) * offsets.div_ceil(VIEWS) * size_of::<DotTile>() / size_of::<f32>()
-}
-
-/// Adds to the lanes of each row of `lines`, which is `length` long, and of each offset the products with the numbers of
-/// `planes` from the offset on. Adding up the lanes is left to [`add_up`], once after many images.
-pub fn dots(lines: &[f32], length: usize, offsets: &[usize], planes: &[f32], lanes: &mut [f32]) {
-    let rows = lines.len() / length;
-    let tiles = lanes.as_chunks_mut::<LANES>().0.as_chunks_mut::<VIEWS>().0.as_chunks_mut::<ROWS>().0;
-    let mut tiles = tiles.iter_mut();
-    for first in (0..rows).step_by(ROWS) {
-        for views in offsets.chunks(VIEWS) {
-            // What is missing in the last group is the last again, and not stored.
-            let left = std::array::from_fn(|row| &lines[(first + row).min(rows - 1) * length..][..length]);
-            let right = std::array::from_fn(|view| &planes[views[view.min(views.len() - 1)]..][..length]);
-            add_products(left, right, tiles.next().expect("lanes for all sums"));
-        }
-    }
-}
-
-/// Adds up the lanes: `sums[row][offset] += ...`.
-pub fn add_up(lanes: &[f32], rows: usize, offsets: usize, sums: &mut [f32]) {
-    let tiles = lanes.as_chunks::<LANES>().0.as_chunks::<VIEWS>().0.as_chunks::<ROWS>().0;
-    let groups = offsets.div_ceil(VIEWS);
-    for (index, tile) in tiles.iter().enumerate().take(rows.div_ceil(ROWS) * groups) {
-        let (first, group) = (index / groups * ROWS, index % groups * VIEWS);
-        for (row, tile) in tile.iter().enumerate().take(rows - first) {
-            for (view, lanes) in tile.iter().enumerate().take(offsets - group) {
-                sums[(first + row) * offsets + group + view] += lanes.iter().sum::<f32>();
-            }
-        }
-    }
-}
-
-type DotTile = [[[f32; LANES]; VIEWS]; ROWS];
-
-vectorised! {
-    #[inline(never)]
-    fn add_products(left: [&[f32]; ROWS], right: [&[f32]; VIEWS], sums: &mut DotTile) {
-        let length = left[0].len();
-        assert!(length.is_multiple_of(LANES) && left.iter().chain(&right).all(|line| line.len() == length));
-        // A copy of its own, so that it stays in registers.
-        let mut tile = *sums;
-        for start in (0..length).step_by(LANES) {
-            for view in 0..VIEWS {
-                // SAFETY: the assertion above.
-                let right: &[f32; LANES] = unsafe { &*right[view].as_ptr().add(start).cast() };
-                for row in 0..ROWS {
-                    // SAFETY: the assertion above.
-                    let left: &[f32; LANES] = unsafe { &*left[row].as_ptr().add(start).cast() };
-                    for lane in 0..LANES {
-                        tile[row][view][lane] = multiply_add::<FUSED>(left[lane], right[lane], tile[row][view][lane]);
+            for y in 0..grid.height {
+                for x in (0..grid.width).step_by(WIDE * S::LANES) {
+                    let planes = planes[y * grid.pitch + x..].as_ptr();
+                    let at = y * grid.width + x;
+                    // SAFETY: every row has as many weights as there are offsets, and every offset so many positions, by the
+                    // assertions above; as many sums have room after the last position.
+                    unsafe {
+                        if grid.width - x > S::LANES {
+                            tile::<S, WIDE>(simd, &rows, weights.step, offsets, planes, at);
+                        } else {
+                            tile::<S, 1>(simd, &rows, weights.step, offsets, planes, at);
+                        }
                     }
                 }
             }
         }
-        *sums = tile;
+    }
+}
+
+/// A row of weights: where it begins, its bias, and where its sums go.
+#[derive(Clone, Copy)]
+struct Row {
+    weights: *const f32,
+    bias: f32,
+    out: *mut f32,
+}
+
+/// # Safety
+/// Every row has as many weights as there are offsets and room for the sums, and every offset so many positions.
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn tile<S: Simd, const WIDE: usize>(
+    simd: S,
+    rows: &[Row; TALL],
+    step: usize,
+    offsets: &[usize],
+    planes: *const f32,
+    to: usize,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut sums = [[simd.zero(); WIDE]; TALL];
+        let mut starts = [planes; TALL];
+        for row in 0..TALL {
+            sums[row] = [simd.splat(rows[row].bias); WIDE];
+            starts[row] = rows[row].weights;
+        }
+        let mut at = 0;
+        for &offset in offsets {
+            let mut right = [simd.zero(); WIDE];
+            for column in 0..WIDE {
+                right[column] = simd.load(planes.add(offset + column * S::LANES));
+            }
+            for row in 0..TALL {
+                let weight = simd.splat(*starts[row].add(at));
+                for column in 0..WIDE {
+                    sums[row][column] = weight.multiply_add(right[column], sums[row][column]);
+                }
+            }
+            at += step;
+        }
+        for row in 0..TALL {
+            for column in 0..WIDE {
+                simd.store(rows[row].out.add(to + column * S::LANES), sums[row][column]);
+            }
+        }
+    }
+}
+
+/// Partial sums of a product in [`dots`], on every machine: number i of a line goes to the one of i modulo this.
+const PARTS: usize = 16;
+/// Rows and offsets that [`dots`] takes at once: ten sums stay in registers, and nothing is left over of filters of 5 x 5.
+const ROWS: usize = 2;
+const VIEWS: usize = 5;
+
+type DotTile = [[[f32; PARTS]; VIEWS]; ROWS];
+
+/// Sums that are not yet added up: for each row and each group of offsets some parts.
+pub fn parts_len(rows: usize, offsets: usize) -> usize {
+    rows.div_ceil(ROWS) * offsets.div_ceil(VIEWS) * size_of::<DotTile>() / size_of::<f32>()
+}
+
+/// Adds up the parts: `sums[row][offset] += ...`.
+pub fn add_up(parts: &[f32], rows: usize, offsets: usize, sums: &mut [f32]) {
+    let tiles = parts.as_chunks::<PARTS>().0.as_chunks::<VIEWS>().0.as_chunks::<ROWS>().0;
+    let groups = offsets.div_ceil(VIEWS);
+    for (index, tile) in tiles.iter().enumerate().take(rows.div_ceil(ROWS) * groups) {
+        let (first, group) = (index / groups * ROWS, index % groups * VIEWS);
+        for (row, tile) in tile.iter().enumerate().take(rows - first) {
+            for (view, parts) in tile.iter().enumerate().take(offsets - group) {
+                sums[(first + row) * offsets + group + view] += parts.iter().sum::<f32>();
+            }
+        }
+    }
+}
+
+kernels! {
+    /// Adds to the parts of each row of `lines`, which is `length` long, and of each offset the products with the numbers of
+    /// `planes` from the offset on. Adding up the parts is left to [`add_up`], once after many images.
+    pub fn dots<S>(simd: S, lines: &[f32], length: usize, offsets: &[usize], planes: &[f32], parts: &mut [f32]) {
+        let rows = lines.len() / length;
+        assert!(length.is_multiple_of(PARTS) && offsets.iter().all(|offset| offset + length <= planes.len()));
+        let tiles = parts.as_chunks_mut::<PARTS>().0.as_chunks_mut::<VIEWS>().0.as_chunks_mut::<ROWS>().0;
+        let mut tiles = tiles.iter_mut();
+        for first in (0..rows).step_by(ROWS) {
+            for views in offsets.chunks(VIEWS) {
+                // What is missing in the last group is the last again, and not added up.
+                let (mut left, mut right) = ([lines.as_ptr(); ROWS], [planes.as_ptr(); VIEWS]);
+                for row in 0..ROWS {
+                    left[row] = lines[(first + row).min(rows - 1) * length..].as_ptr();
+                }
+                for view in 0..VIEWS {
+                    right[view] = planes[views[view.min(views.len() - 1)]..].as_ptr();
+                }
+                let tile = tiles.next().expect("parts for all sums");
+                // Where a vector holds not all of them, some parts are added up after the others.
+                for part in (0..PARTS).step_by(S::LANES) {
+                    // SAFETY: all lines and views are `length` long.
+                    unsafe { dot_tile(simd, left, right, length, part, tile) };
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+/// All lines are `length` long, a multiple of [`PARTS`].
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn dot_tile<S: Simd>(
+    simd: S,
+    left: [*const f32; ROWS],
+    right: [*const f32; VIEWS],
+    length: usize,
+    part: usize,
+    tile: &mut DotTile,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut sums = [[simd.zero(); VIEWS]; ROWS];
+        for row in 0..ROWS {
+            for view in 0..VIEWS {
+                sums[row][view] = simd.load(tile[row][view].as_ptr().add(part));
+            }
+        }
+        let mut at = part;
+        while at < length {
+            let mut lefts = [simd.zero(); ROWS];
+            for row in 0..ROWS {
+                lefts[row] = simd.load(left[row].add(at));
+            }
+            for view in 0..VIEWS {
+                let right = simd.load(right[view].add(at));
+                for row in 0..ROWS {
+                    sums[row][view] = lefts[row].multiply_add(right, sums[row][view]);
+                }
+            }
+            at += PARTS;
+        }
+        for row in 0..ROWS {
+            for view in 0..VIEWS {
+                simd.store(tile[row][view].as_mut_ptr().add(part), sums[row][view]);
+            }
+        }
     }
 }
 
 /// `length` rounded up so that [`dots`] can take it.
-pub fn whole_lanes(length: usize) -> usize {
-    length.next_multiple_of(LANES)
+pub fn whole_parts(length: usize) -> usize {
+    length.next_multiple_of(PARTS)
 }
 
 #[cfg(test)]
 mod tests {
+    use ringstep_cpu::Level;
+
     use super::*;
 
     #[test]
     fn correlations_and_dots_agree_with_their_definitions() {
         // Small integers: every order of adding them is exact.
         let numbers: Vec<f32> = (0..2000).map(|i| (i * 7 % 11) as f32 - 5.0).collect();
-        for (rows, count) in [(1, 1), (6, 16), (7, 33), (16, 28), (3, 40)] {
+        let cases = [(1, 1), (6, 16), (7, 33), (16, 28), (3, 40)];
+        for (level, (rows, count)) in Level::available().into_iter().flat_map(|level| cases.map(|case| (level, case))) {
             let offsets = [0, 5, 3, 77, 40, 41, 9];
             let weights = Weights { data: &numbers, rows, row_stride: 2, step: 19 };
             let grid = Grid { height: 3, width: count, pitch: 50 };
             let mut out = vec![f32::NAN; 3 * count * rows];
             let mut room = vec![f32::NAN; correlate_room(rows, 3 * count)];
-            correlate(&mut out, weights, Some(&numbers[..rows]), &offsets, &numbers, grid, &mut room);
+            correlate(level, &mut out, weights, Some(&numbers[..rows]), &offsets, &numbers, grid, &mut room);
             for (at, &sum) in out.iter().enumerate() {
                 let (position, row) = (at / rows / count * 50 + at / rows % count, at % rows);
                 let products = offsets
@@ -279,11 +291,11 @@ mod tests {
                 assert_eq!(sum, numbers[row] + products.sum::<f32>());
             }
 
-            let length = whole_lanes(count);
-            let mut lanes = vec![0.0; lanes_len(rows, offsets.len())];
-            dots(&numbers[..rows * length], length, &offsets, &numbers, &mut lanes);
+            let length = whole_parts(count);
+            let mut parts = vec![0.0; parts_len(rows, offsets.len())];
+            dots(level, &numbers[..rows * length], length, &offsets, &numbers, &mut parts);
             let mut sums = vec![1.0; rows * offsets.len()];
-            add_up(&lanes, rows, offsets.len(), &mut sums);
+            add_up(&parts, rows, offsets.len(), &mut sums);
             for (at, sum) in sums.iter().enumerate() {
                 let (row, offset) = (at / offsets.len(), offsets[at % offsets.len()]);
                 let expected: f32 = (0..length).map(|i| numbers[row * length + i] * numbers[offset + i]).sum();

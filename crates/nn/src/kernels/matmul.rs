@@ -4,302 +4,128 @@
 //! output stays in registers while the product runs along the inner dimension. Its right operand comes from a *panel*,
 //! a few columns of the right matrix laid out one row after the other, which stays in the first-level cache while the
 //! rows of the left matrix go by. Who makes a right operand anyway lays it out in panels at once, and nothing is
-//! copied; otherwise [`pack`] does it.
+//! copied; otherwise [`super::pack`] does it.
+//!
+//! How an element is rounded depends neither on the tile that it is computed in nor on the number of lanes: its products are
+//! added up in the order of the inner dimension, from zero in each block of [`DEPTH`], and the blocks' sums in their order.
 
-use std::marker::PhantomData;
-use std::ops::Range;
+#[cfg(target_arch = "aarch64")]
+use ringstep_cpu::simd::Neon;
+#[cfg(target_arch = "x86_64")]
+use ringstep_cpu::simd::{Avx2, Avx512};
+use ringstep_cpu::simd::{Portable, prefetch};
+use ringstep_cpu::{Level, Simd, Vector};
 
-use super::simd::{Level, PORTABLE_FUSED, multiply_add, prefetch};
-use super::transpose::transpose_into;
-use crate::team::{Parts, Team, Units};
-
-/// A view of a slice as a matrix.
-#[derive(Debug, Clone, Copy)]
-pub struct Matrix<'a> {
-    data: &'a [f32],
-    rows: usize,
-    columns: usize,
-    row_stride: usize,
-    column_stride: usize,
-}
-
-impl<'a> Matrix<'a> {
-    /// Row after row.
-    pub fn new(data: &'a [f32], rows: usize, columns: usize) -> Self {
-        Self::strided(data, rows, columns, columns)
-    }
-
-    /// Rows that begin `stride` numbers apart; the slice may be longer.
-    pub fn strided(data: &'a [f32], rows: usize, columns: usize, stride: usize) -> Self {
-        assert!(columns <= stride, "rows overlap");
-        assert!(rows == 0 || (rows - 1) * stride + columns <= data.len(), "a matrix larger than its numbers");
-        Self { data, rows, columns, row_stride: stride, column_stride: 1 }
-    }
-
-    /// The same numbers with rows and columns exchanged; nothing moves.
-    pub fn transposed(self) -> Self {
-        Self {
-            rows: self.columns,
-            columns: self.rows,
-            row_stride: self.column_stride,
-            column_stride: self.row_stride,
-            ..self
-        }
-    }
-}
-
-/// A view of a slice as a matrix that one can write to. Matrices with other columns of the same rows can exist beside
-/// it, in other threads too.
-#[derive(Debug)]
-pub struct MatrixMut<'a> {
-    start: *mut f32,
-    rows: usize,
-    columns: usize,
-    row_stride: usize,
-    slice: PhantomData<&'a mut [f32]>,
-}
-
-// SAFETY: it stands for the exclusive borrow of its elements.
-#[allow(unsafe_code)]
-unsafe impl Send for MatrixMut<'_> {}
-// SAFETY: a shared one gives no access but by `ByColumns`, whose parts do not overlap.
-#[allow(unsafe_code)]
-unsafe impl Sync for MatrixMut<'_> {}
-
-impl<'a> MatrixMut<'a> {
-    /// Row after row.
-    pub fn new(data: &'a mut [f32], rows: usize, columns: usize) -> Self {
-        Self::strided(data, rows, columns, columns)
-    }
-
-    /// Rows that begin `stride` numbers apart.
-    pub fn strided(data: &'a mut [f32], rows: usize, columns: usize, stride: usize) -> Self {
-        assert!(columns <= stride, "rows overlap");
-        assert!(rows == 0 || (rows - 1) * stride + columns <= data.len(), "a matrix larger than its numbers");
-        Self { start: data.as_mut_ptr(), rows, columns, row_stride: stride, slice: PhantomData }
-    }
-
-    /// The same for a shorter time.
-    pub fn reborrow(&mut self) -> MatrixMut<'_> {
-        MatrixMut { slice: PhantomData, ..*self }
-    }
-
-    /// Some columns of a row.
-    #[inline(always)]
-    #[allow(unsafe_code)]
-    pub fn part(&mut self, row: usize, column: usize, length: usize) -> &mut [f32] {
-        assert!(row < self.rows && column + length <= self.columns);
-        // SAFETY: within the slice by the assertions here and in `strided`, and this matrix's alone.
-        unsafe { std::slice::from_raw_parts_mut(self.start.add(row * self.row_stride + column), length) }
-    }
-
-    /// Some columns of some rows.
-    #[inline(always)]
-    #[allow(unsafe_code)]
-    fn tile<const TALL: usize, const WIDE: usize>(&mut self, row: usize, column: usize) -> [&mut [f32; WIDE]; TALL] {
-        assert!(row + TALL <= self.rows && column + WIDE <= self.columns);
-        // SAFETY: as above; rows do not overlap.
-        std::array::from_fn(|at| unsafe { &mut *self.start.add((row + at) * self.row_stride + column).cast() })
-    }
-}
-
-/// Deals a matrix out by columns.
-pub struct ByColumns<'a> {
-    matrix: MatrixMut<'a>,
-    unit: usize,
-}
-
-impl<'a> ByColumns<'a> {
-    /// `unit` columns a unit; the last may have fewer.
-    pub fn new(matrix: MatrixMut<'a>, unit: usize) -> Self {
-        Self { matrix, unit }
-    }
-}
-
-#[allow(unsafe_code)]
-impl<'a> Parts for ByColumns<'a> {
-    type Part = MatrixMut<'a>;
-
-    fn check(&self, units: usize, _: usize) {
-        assert_eq!(units, self.matrix.columns.div_ceil(self.unit), "units of columns");
-    }
-
-    unsafe fn part(&self, _: usize, range: Range<usize>) -> MatrixMut<'a> {
-        let [first, end] = [range.start, range.end].map(|unit| (unit * self.unit).min(self.matrix.columns));
-        let MatrixMut { start, rows, row_stride, .. } = self.matrix;
-        MatrixMut { start: start.wrapping_add(first), rows, columns: end - first, row_stride, slice: PhantomData }
-    }
-}
-
-/// The right operand of a product, in panels.
-#[derive(Debug, Clone, Copy)]
-pub struct Panels<'a> {
-    data: &'a [f32], // ceil(columns / panel_width), rows, panel_width
-    rows: usize,
-    columns: usize,
-}
-
-impl<'a> Panels<'a> {
-    /// Panels that lie in a slice already.
-    pub fn new(data: &'a [f32], rows: usize, columns: usize) -> Self {
-        Self { data: &data[..panels_len(rows, columns)], rows, columns }
-    }
-}
-
-/// Columns of a panel on this machine.
-pub fn panel_width() -> usize {
-    match Level::of_this_machine() {
-        Level::Portable => 8,
-        Level::Avx2 => 16,
-        Level::Avx512 => 32,
-    }
-}
-
-/// Numbers in the panels of a matrix.
-pub fn panels_len(rows: usize, columns: usize) -> usize {
-    rows * columns.next_multiple_of(panel_width())
-}
-
-/// Lays a matrix out in panels, on all threads; what is missing in the last one is zero.
-pub fn pack<'a>(team: &mut Team, panels: &'a mut [f32], matrix: Matrix<'_>) -> Panels<'a> {
-    let width = panel_width();
-    team.deal(matrix.columns.div_ceil(width), Units::new(panels, matrix.rows * width), |range, panels| match width {
-        8 => pack_some::<8>(panels, matrix, range),
-        16 => pack_some::<16>(panels, matrix, range),
-        _ => pack_some::<32>(panels, matrix, range),
-    });
-    Panels::new(panels, matrix.rows, matrix.columns)
-}
-
-/// Lays out only these panels, at the beginning of `panels`.
-fn pack_some<const WIDE: usize>(panels: &mut [f32], matrix: Matrix<'_>, range: Range<usize>) {
-    let Matrix { data, rows, columns, row_stride, column_stride } = matrix;
-    let mut panels = panels.as_chunks_mut::<WIDE>().0;
-    for first in range.map(|index| index * WIDE) {
-        let (panel, rest) = panels.split_at_mut(rows);
-        panels = rest;
-        let width = WIDE.min(columns - first);
-        if column_stride != 1 {
-            let from = data.get(first * column_stride..).unwrap_or_default();
-            transpose_into(panel.as_flattened_mut(), WIDE, from, column_stride, width, rows);
-        } else if width == WIDE {
-            for (row, to) in panel.iter_mut().enumerate() {
-                *to = *data[first + row * row_stride..].first_chunk().expect("a row of a panel");
-            }
-        } else {
-            // Not `copy_from_slice`: the compiler would join it with the copy above, and call a function for both.
-            for (row, to) in panel.iter_mut().enumerate() {
-                for (to, from) in to.iter_mut().zip(&data[first + row * row_stride..][..width]) {
-                    *to = *from;
-                }
-            }
-        }
-        if width < WIDE {
-            panel.iter_mut().for_each(|row| row[width..].fill(0.0));
-        }
-    }
-}
-
-/// How far apart rows of so many numbers should lie, so that the same column of many rows finds room in the cache: an odd
-/// number of its lines.
-pub fn apart(columns: usize) -> usize {
-    columns.next_multiple_of(32) + 16
-}
+use super::matrix::{Matrix, MatrixMut};
+use super::pack::{PANEL, Panels};
+use super::unrolled;
 
 /// What happens to the numbers that are in the output already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum Store {
     /// The product replaces them.
-    Set,
+    Overwrite,
     /// It is added to them.
-    Add,
+    Accumulate,
 }
 
-/// Numbers of a panel in a block: half of a first-level cache.
-const PANEL: usize = 4096;
+/// Rows of a panel in a block: half of a first-level cache.
+const DEPTH: usize = 256;
 /// Rows of a block: so much of the left matrix stays in the second-level cache.
-const ROWS: usize = 96;
+const ROWS: usize = 120;
+
+/// How far apart rows of so many numbers should lie, so that the same column of many rows finds room in the cache: an odd
+/// number of its lines.
+pub fn padded_stride(columns: usize) -> usize {
+    columns.next_multiple_of(32) + 16
+}
 
 /// `out = left * right` or `out += left * right`.
 ///
 /// A transposed `left` is read across its rows; if these lie a power of two apart they fall on the same lines of the
-/// cache, so a large one is better laid out with some room between its rows ([`apart`]).
+/// cache, so a large one is better laid out with some room between its rows ([`padded_stride`]).
 #[allow(unsafe_code)]
-pub fn product(out: MatrixMut<'_>, mode: Mode, left: Matrix<'_>, right: Panels<'_>) {
+pub fn product(level: Level, out: MatrixMut<'_>, store: Store, left: Matrix<'_>, right: Panels<'_>) {
     assert_eq!(left.columns, right.rows, "inner dimensions of a matrix product");
     assert_eq!((out.rows, out.columns), (left.rows, right.columns), "size of a matrix product");
-    assert!(left.rows * left.columns == 0 || last_index(left) < left.data.len());
-    match Level::of_this_machine() {
-        // SAFETY: the machine has these instructions.
+    assert!(left.rows == 0 || left.columns == 0 || last_index(left).is_some_and(|last| last < left.data.len()));
+    // SAFETY: the level proves that the machine has the instructions; `blocks` stays within the matrices.
+    match level {
+        Level::Portable(simd) => blocks(out, store, left, right, PORTABLE.len(), |tall, tile| unsafe {
+            PORTABLE[tall - 1](simd, tile);
+        }),
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => blocks(out, mode, left, right, |tile| unsafe { tile_avx512(tile) }),
-        // SAFETY: the machine has these instructions.
+        Level::Avx2(simd) => blocks(out, store, left, right, AVX2.len(), |tall, tile| unsafe {
+            AVX2[tall - 1](simd, tile);
+        }),
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 if tiles_cost(left.rows, 5) < tiles_cost(left.rows, 6) => {
-            blocks(out, mode, left, right, |tile| unsafe { lower_tile_avx2(tile) })
-        }
-        // SAFETY: the machine has these instructions.
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => blocks(out, mode, left, right, |tile| unsafe { tile_avx2(tile) }),
-        _ => blocks::<4, 8>(out, mode, left, right, |tile| tile.compute::<PORTABLE_FUSED>()),
+        Level::Avx512(simd) => blocks(out, store, left, right, AVX512.len(), |tall, tile| unsafe {
+            AVX512[tall - 1](simd, tile);
+        }),
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon(simd) => blocks(out, store, left, right, NEON.len(), |tall, tile| unsafe {
+            NEON[tall - 1](simd, tile);
+        }),
     }
 }
 
-/// What so many rows take in tiles of this height, of which the last may have rows to spare: each tile costs about one
-/// more row to begin and end.
-fn tiles_cost(rows: usize, tall: usize) -> usize {
-    rows.div_ceil(tall) * (tall + 1)
+/// The index of a matrix's last element, if it can be told.
+fn last_index(matrix: Matrix<'_>) -> Option<usize> {
+    let along = (matrix.columns - 1).checked_mul(matrix.column_stride)?;
+    (matrix.rows - 1).checked_mul(matrix.row_stride)?.checked_add(along)
 }
 
-fn last_index(matrix: Matrix<'_>) -> usize {
-    (matrix.rows - 1) * matrix.row_stride + (matrix.columns - 1) * matrix.column_stride
+/// Ranges of `0..length`, as few as there can be with at most `most` in each, and as equal as they can be.
+pub(crate) fn evenly(length: usize, most: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+    let count = length.div_ceil(most);
+    (0..count).map(move |index| length * index / count..length * (index + 1) / count)
 }
 
-fn blocks<const TALL: usize, const WIDE: usize>(
+/// Calls `compute` for every tile of the output, of at most `tallest` rows each.
+#[inline(always)]
+#[allow(unsafe_code)]
+fn blocks(
     mut out: MatrixMut<'_>,
-    mode: Mode,
+    store: Store,
     left: Matrix<'_>,
     right: Panels<'_>,
-    compute: impl Fn(Tile<'_, TALL, WIDE>),
+    tallest: usize,
+    compute: impl Fn(usize, Microtile),
 ) {
-    if left.columns == 0 && mode == Mode::Set {
+    if left.columns == 0 && store == Store::Overwrite {
         for row in 0..out.rows {
             out.part(row, 0, out.columns).fill(0.0);
         }
     }
-    // For tiles that cannot be stored as they are; here, so that it is not cleared for each.
-    let mut sums = [[0.0; WIDE]; TALL];
-    let block_rows = ROWS / TALL * TALL;
-    for inner in (0..left.columns).step_by(PANEL / WIDE) {
-        let depth = (PANEL / WIDE).min(left.columns - inner);
-        let mode = if inner == 0 { mode } else { Mode::Add };
-        for top in (0..left.rows).step_by(block_rows) {
-            let rows = block_rows.min(left.rows - top);
-            let block = &left.data[top * left.row_stride + inner * left.column_stride..];
-            for (index, panel) in right.data.chunks_exact(right.rows * WIDE).enumerate() {
-                let panel = &panel[inner * WIDE..(inner + depth) * WIDE];
-                let column = index * WIDE;
-                let columns = WIDE.min(right.columns - column);
-                for tile_top in (0..rows).step_by(TALL) {
-                    let tall = TALL.min(rows - tile_top);
-                    // Rows beyond the last are the last again; their results are not stored.
-                    let starts = std::array::from_fn(|row| (tile_top + row.min(tall - 1)) * left.row_stride);
-                    let row = top + tile_top;
-                    if mode == Mode::Add {
-                        // What will be added to may have left the cache long ago.
-                        for row in row..row + tall {
-                            prefetch(&out.part(row, column, columns)[0]);
-                        }
-                    }
-                    let step = left.column_stride;
-                    if mode == Mode::Set && (tall, columns) == (TALL, WIDE) {
-                        compute(Tile { left: block, starts, step, panel, out: out.tile(row, column) });
-                    } else {
-                        compute(Tile { left: block, starts, step, panel, out: sums.each_mut() });
-                        for (at, sums) in sums.iter().enumerate().take(tall) {
-                            store(out.part(row + at, column, columns), mode, sums);
-                        }
-                    }
+    for inner in (0..left.columns).step_by(DEPTH) {
+        let depth = DEPTH.min(left.columns - inner);
+        let store = if inner == 0 { store } else { Store::Accumulate };
+        for block in evenly(left.rows, ROWS) {
+            for (index, panel) in right.data.chunks_exact(right.panel_rows * PANEL).enumerate() {
+                let first = right.first_row + inner;
+                let panel = panel[first * PANEL..(first + depth) * PANEL].as_ptr();
+                let column = index * PANEL;
+                let columns = PANEL.min(right.columns - column);
+                for rows in evenly(block.len(), tallest) {
+                    let row = block.start + rows.start;
+                    let first = row * left.row_stride + inner * left.column_stride;
+                    // SAFETY: a tile's first row and column are within both matrices, by their sizes.
+                    let (left_start, out_start) =
+                        unsafe { (left.data.as_ptr().add(first), out.start.add(row * out.row_stride + column)) };
+                    compute(
+                        rows.len(),
+                        Microtile {
+                            left: left_start,
+                            row_stride: left.row_stride,
+                            column_stride: left.column_stride,
+                            panel,
+                            depth,
+                            out: out_start,
+                            out_stride: out.row_stride,
+                            columns,
+                            store,
+                        },
+                    );
                 }
             }
         }
@@ -307,86 +133,135 @@ fn blocks<const TALL: usize, const WIDE: usize>(
 }
 
 /// A part of the output that is computed in registers: the products of some rows of the left operand with a panel.
-struct Tile<'a, const TALL: usize, const WIDE: usize> {
-    left: &'a [f32],
-    /// Where the rows begin in it.
-    starts: [usize; TALL],
-    /// How far apart the numbers of a row lie.
-    step: usize,
-    panel: &'a [f32],
-    out: [&'a mut [f32; WIDE]; TALL],
+#[derive(Clone, Copy)]
+struct Microtile {
+    /// The first row's first number, and how far apart rows, and numbers of a row, lie.
+    left: *const f32,
+    row_stride: usize,
+    column_stride: usize,
+    /// depth,PANEL
+    panel: *const f32,
+    depth: usize,
+    /// The first row's first number, and how far apart rows lie.
+    out: *mut f32,
+    out_stride: usize,
+    /// Columns that are stored.
+    columns: usize,
+    store: Store,
 }
 
-// Tiles that fill the registers: 6 x 16 numbers in 12 of 16, 12 x 32 in 24 of 32. Not inlined: within the loops around
-// it, the compiler no longer sees how to keep a tile in registers.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-#[inline(never)]
-fn tile_avx2(tile: Tile<'_, 6, 16>) {
-    tile.compute::<true>();
+/// Rows of a tile that share a pointer, and the most pointers.
+const GROUP: usize = 3;
+const GROUPS: usize = 8;
+
+/// # Safety
+/// `TALL` rows of `depth` numbers, `depth` rows of the panel and `TALL` rows of `columns` outputs are there.
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn tile<S: Simd, const TALL: usize>(simd: S, at: Microtile) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match PANEL / S::LANES {
+            1 => tile_of_vectors::<S, TALL, 1>(simd, at),
+            2 => tile_of_vectors::<S, TALL, 2>(simd, at),
+            _ => tile_of_vectors::<S, TALL, 4>(simd, at),
+        }
+    }
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-#[inline(never)]
-fn lower_tile_avx2(tile: Tile<'_, 5, 16>) {
-    tile.compute::<true>();
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,avx512f,avx512vl")]
-#[inline(never)]
-fn tile_avx512(tile: Tile<'_, 12, 32>) {
-    tile.compute::<true>();
-}
-
-impl<const TALL: usize, const WIDE: usize> Tile<'_, TALL, WIDE> {
-    #[inline(always)]
-    #[allow(unsafe_code)]
-    fn compute<const FUSED: bool>(self) {
-        let Tile { left, starts, step, panel, out } = self;
-        let depth = panel.len() / WIDE;
-        assert!(depth > 0 && starts.iter().all(|start| start + (depth - 1) * step < left.len()));
-        let mut sums = [[0.0; WIDE]; TALL];
-        // SAFETY: every row has `depth` numbers, as asserted above.
-        let starts: [*const f32; TALL] = starts.map(|start| unsafe { left.as_ptr().add(start) });
-        let mut at = 0;
-        for right in panel.chunks_exact(WIDE) {
-            let right: &[f32; WIDE] = right.try_into().expect("a row of a panel");
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn tile_of_vectors<S: Simd, const TALL: usize, const WIDE: usize>(simd: S, at: Microtile) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if at.store == Store::Accumulate {
+            // What will be added to may have left the cache long ago.
             for row in 0..TALL {
-                // SAFETY: `at` is at most (depth - 1) * step.
-                let left = unsafe { *starts[row].add(at) };
+                prefetch(at.out.add(row * at.out_stride));
+            }
+        }
+        let mut sums = [[simd.zero(); WIDE]; TALL];
+        // A pointer for each three rows: the others are a multiple of the stride away that an address can have in it.
+        let mut lefts = [at.left; GROUPS];
+        for group in 0..GROUPS {
+            lefts[group] = at.left.wrapping_add(group * GROUP * at.row_stride);
+        }
+        let mut panel = at.panel;
+        for _ in 0..at.depth {
+            let mut right = [simd.zero(); WIDE];
+            for column in 0..WIDE {
+                right[column] = simd.load(panel.add(column * S::LANES));
+            }
+            unrolled!(row < TALL, {
+                let left = simd.splat(*lefts[row / GROUP].add(row % GROUP * at.row_stride));
                 for column in 0..WIDE {
-                    sums[row][column] = multiply_add::<FUSED>(left, right[column], sums[row][column]);
+                    sums[row][column] = left.multiply_add(right[column], sums[row][column]);
+                }
+            });
+            for left in &mut lefts {
+                *left = left.wrapping_add(at.column_stride);
+            }
+            panel = panel.wrapping_add(PANEL);
+        }
+        unrolled!(row < TALL, {
+            for column in 0..WIDE {
+                let first = column * S::LANES;
+                let out = at.out.wrapping_add(row * at.out_stride + first);
+                if first + S::LANES <= at.columns {
+                    let sum = match at.store {
+                        Store::Overwrite => sums[row][column],
+                        Store::Accumulate => simd.load(out) + sums[row][column],
+                    };
+                    simd.store(out, sum);
+                } else if first < at.columns {
+                    let count = at.columns - first;
+                    let sum = match at.store {
+                        Store::Overwrite => sums[row][column],
+                        Store::Accumulate => simd.load_some(out, count) + sums[row][column],
+                    };
+                    simd.store_some(out, count, sum);
                 }
             }
-            at += step;
-        }
-        for row in 0..TALL {
-            *out[row] = sums[row];
-        }
+        });
     }
 }
 
-/// Stores, or adds, a row of a tile.
-#[inline(always)]
-fn store<const WIDE: usize>(out: &mut [f32], mode: Mode, sums: &[f32; WIDE]) {
-    if let Ok(out) = <&mut [f32; WIDE]>::try_from(&mut *out)
-        && mode == Mode::Add
-    {
-        for column in 0..WIDE {
-            out[column] += sums[column];
+/// A tile for each height, up to those that fill the registers: `HEIGHT * PANEL / LANES` of them hold sums, and some must be
+/// left for the operands. Each is a function of its own, whose name tells its height to whoever reads the machine code.
+macro_rules! tiles {
+    ($attributes:tt $TILES:ident: [$set:ty; $count:literal] = $($name:ident: $height:literal),+) => {
+        $(tiles!(@one $attributes $name $set, $height);)+
+
+        static $TILES: [unsafe fn($set, Microtile); $count] = [$($name),+];
+    };
+    (@one [$(#[$attribute:meta])*] $name:ident $set:ty, $height:literal) => {
+        $(#[$attribute])*
+        #[inline(never)]
+        #[allow(unsafe_code)]
+        unsafe fn $name(simd: $set, at: Microtile) {
+            // SAFETY: the caller's promise.
+            unsafe { tile::<_, $height>(simd, at) }
         }
-        return;
-    }
-    for (out, sum) in out.iter_mut().zip(sums) {
-        *out = if mode == Mode::Set { *sum } else { *out + sum };
-    }
+    };
 }
+tiles!([] PORTABLE: [Portable; 2] = portable_1: 1, portable_2: 2);
+#[cfg(target_arch = "x86_64")]
+tiles!([#[target_feature(enable = "avx2,fma")]] AVX2: [Avx2; 6] =
+    avx2_1: 1, avx2_2: 2, avx2_3: 3, avx2_4: 4, avx2_5: 5, avx2_6: 6);
+#[cfg(target_arch = "x86_64")]
+tiles!([#[target_feature(enable = "avx2,fma,avx512f,avx512vl,avx512bw,avx512dq")]] AVX512: [Avx512; 24] =
+    avx512_1: 1, avx512_2: 2, avx512_3: 3, avx512_4: 4, avx512_5: 5, avx512_6: 6, avx512_7: 7, avx512_8: 8,
+    avx512_9: 9, avx512_10: 10, avx512_11: 11, avx512_12: 12, avx512_13: 13, avx512_14: 14, avx512_15: 15,
+    avx512_16: 16, avx512_17: 17, avx512_18: 18, avx512_19: 19, avx512_20: 20, avx512_21: 21, avx512_22: 22,
+    avx512_23: 23, avx512_24: 24);
+#[cfg(target_arch = "aarch64")]
+tiles!([] NEON: [Neon; 6] = neon_1: 1, neon_2: 2, neon_3: 3, neon_4: 4, neon_5: 5, neon_6: 6);
 
 #[cfg(test)]
 mod tests {
+    use super::super::pack::{pack, panels_len};
     use super::*;
+    use crate::team::Team;
 
     /// Small integers: every order of adding them is exact.
     fn integers(length: usize) -> Vec<f32> {
@@ -402,41 +277,75 @@ mod tests {
         (0..rows * columns).map(|at| data[at % rows * columns + at / rows]).collect()
     }
 
+    const SIZES: [(usize, usize, usize); 12] = [
+        (1, 1, 1),
+        (3, 5, 2),
+        (17, 1, 9),
+        (40, 25, 6),
+        (6, 300, 25),
+        (25, 80, 40),
+        (200, 520, 33),
+        (100, 9, 64),
+        (24, 16, 16),
+        (121, 257, 17),
+        (0, 3, 2),
+        (2, 0, 3),
+    ];
+
     #[test]
     fn products_agree_with_the_definition_in_every_orientation() {
-        let sizes = [
-            (1, 1, 1),
-            (3, 5, 2),
-            (17, 1, 9),
-            (40, 25, 6),
-            (6, 300, 25),
-            (25, 80, 40),
-            (200, 520, 33),
-            (100, 9, 64),
-            (0, 3, 2),
-            (2, 0, 3),
-        ];
-        for (m, k, n) in sizes {
-            let (left, right) = (integers(m * k), integers(k * n));
-            let expected = reference(m, k, n, &left, &right);
-            let (left_t, right_t) = (transpose(&left, m, k), transpose(&right, k, n));
-            let lefts = [Matrix::new(&left, m, k), Matrix::new(&left_t, k, m).transposed()];
-            let rights = [Matrix::new(&right, k, n), Matrix::new(&right_t, n, k).transposed()];
-            let mut panels = vec![f32::NAN; panels_len(k, n)];
-            let mut team = Team::new(2);
-            for left in lefts {
-                for right in rights {
-                    // Rows apart: what is between them stays.
-                    let mut out = vec![7.0; m * (n + 2)];
-                    let packed = pack(&mut team, &mut panels, right);
-                    product(MatrixMut::strided(&mut out, m, n, n + 2), Mode::Set, left, packed);
-                    product(MatrixMut::strided(&mut out, m, n, n + 2), Mode::Add, left, packed);
-                    for (out, expected) in out.chunks_exact(n + 2).zip(expected.chunks_exact(n)) {
-                        assert!(out.iter().zip(expected).all(|(out, expected)| *out == 2.0 * expected), "{m} {k} {n}");
-                        assert_eq!(out[n..], [7.0; 2]);
+        for level in Level::available() {
+            let mut team = Team::new(2, level);
+            for (m, k, n) in SIZES {
+                let (left, right) = (integers(m * k), integers(k * n));
+                let expected = reference(m, k, n, &left, &right);
+                let (left_t, right_t) = (transpose(&left, m, k), transpose(&right, k, n));
+                let lefts = [Matrix::new(&left, m, k), Matrix::new(&left_t, k, m).transposed()];
+                let rights = [Matrix::new(&right, k, n), Matrix::new(&right_t, n, k).transposed()];
+                let mut panels = vec![f32::NAN; panels_len(k, n)];
+                for left in lefts {
+                    for right in rights {
+                        // Rows apart: what is between them stays.
+                        let mut out = vec![7.0; m * (n + 2)];
+                        let packed = pack(&mut team, &mut panels, right);
+                        product(level, MatrixMut::strided(&mut out, m, n, n + 2), Store::Overwrite, left, packed);
+                        product(level, MatrixMut::strided(&mut out, m, n, n + 2), Store::Accumulate, left, packed);
+                        for (out, expected) in out.chunks_exact(n + 2).zip(expected.chunks_exact(n)) {
+                            let doubled = out.iter().zip(expected).all(|(out, expected)| *out == 2.0 * expected);
+                            assert!(doubled, "{level}: {m} {k} {n}");
+                            assert_eq!(out[n..], [7.0; 2], "{level}");
+                        }
                     }
                 }
             }
+        }
+    }
+
+    /// With instructions that round a multiply-add once, no element depends on the level.
+    #[test]
+    fn levels_with_fused_instructions_agree_to_the_bit() {
+        let found = |level: Level, (m, k, n): (usize, usize, usize)| {
+            let noise = |length: usize, seed: u32| crate::layers::check::noise(length, seed);
+            let (left, right) = (noise(m * k, 1), noise(k * n, 2));
+            let (mut panels, mut out) = (vec![0.0; panels_len(k, n)], noise(m * n, 3));
+            let packed = pack(&mut Team::new(1, level), &mut panels, Matrix::new(&right, k, n));
+            product(level, MatrixMut::new(&mut out, m, n), Store::Accumulate, Matrix::new(&left, m, k), packed);
+            out.iter().map(|number| number.to_bits()).collect::<Vec<_>>()
+        };
+        let fused: Vec<Level> = Level::available().split_off(1);
+        for size in SIZES {
+            assert!(fused.iter().all(|&level| found(level, size) == found(fused[0], size)), "{size:?}");
+        }
+    }
+
+    #[test]
+    fn parts_are_equal_and_none_is_too_large() {
+        for (length, most) in [(0, 3), (1, 3), (7, 3), (128, 24), (120, 120)] {
+            let parts: Vec<_> = evenly(length, most).collect();
+            assert_eq!(parts.iter().map(std::ops::Range::len).sum::<usize>(), length);
+            let (least, largest) =
+                (parts.iter().map(ExactSizeIterator::len).min(), parts.iter().map(ExactSizeIterator::len).max());
+            assert!(largest <= Some(most) && largest.unwrap_or(0) - least.unwrap_or(0) <= 1);
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Where a shortcut comes back: the sum of two activations, rectified where a ReLU follows.
 
+use ringstep_cpu::{along, kernels};
+
 use super::relu::pass_on_where_positive;
-use super::{Backward, Forward, Layer, Rereads, Shape};
-use crate::kernels::simd::vectorised;
+use super::{Backward, Forward, Inference, Layer, Rereads, Shape};
 use crate::team::Units;
 
 /// `output = input + shortcut`, or `max(input + shortcut, 0)`.
@@ -28,23 +29,29 @@ impl Layer for Add {
         self.shape
     }
 
+    fn inference(&self, _: &[f32], _: &[f32]) -> Inference {
+        Inference::Add { rectified: self.rectified }
+    }
+
     fn rereads(&self) -> Rereads {
         Rereads { input: false, output: self.rectified }
     }
 
     fn forward(&mut self, pass: Forward<'_>) {
         let floor = if self.rectified { 0.0 } else { f32::NEG_INFINITY };
+        let level = pass.team.level();
         pass.team.deal(pass.output.len(), Units::new(pass.output, 1), |range, output| {
-            add(output, &pass.input[range.clone()], &pass.shortcut[range], floor);
+            add(level, output, &pass.input[range.clone()], &pass.shortcut[range], floor);
         });
     }
 
     fn backward(&mut self, pass: Backward<'_>) {
+        let level = pass.team.level();
         for gradient in [pass.input_gradient, pass.shortcut_gradient].into_iter().flatten() {
             pass.team.deal(gradient.len(), Units::new(gradient, 1), |range, gradient| {
                 let output_gradient = &pass.output_gradient[range.clone()];
                 if self.rectified {
-                    pass_on_where_positive(gradient, output_gradient, &pass.output[range]);
+                    pass_on_where_positive(level, gradient, output_gradient, &pass.output[range]);
                 } else {
                     gradient.copy_from_slice(output_gradient);
                 }
@@ -53,12 +60,11 @@ impl Layer for Add {
     }
 }
 
-vectorised! {
-    fn add(output: &mut [f32], input: &[f32], shortcut: &[f32], floor: f32) {
-        for ((output, input), shortcut) in output.iter_mut().zip(input).zip(shortcut) {
-            let sum = input + shortcut;
-            *output = if sum < floor { floor } else { sum };
-        }
+kernels! {
+    fn add<S>(simd: S, output: &mut [f32], input: &[f32], shortcut: &[f32], floor: f32) {
+        along!(simd, output.len(), |at| {
+            at.store(output, simd.splat(floor).max(at.load(input) + at.load(shortcut)));
+        });
     }
 }
 

@@ -1,5 +1,7 @@
 //! Backward against differences of forward, on one, two and three threads.
 
+use ringstep_cpu::Level;
+
 use super::*;
 
 /// Numbers between -1 and 1 without a pattern.
@@ -43,7 +45,7 @@ impl<'a> Bench<'a> {
         let parameters = noise(count(&layer.tensors()), 1);
         let statistics = vec![1.0; count(&layer.statistics())];
         let (input, shortcut) = (noise(batch * input.len(), 2), noise(batch * input.len(), 4));
-        Self { layer, team: Team::new(threads), peers: None, parameters, statistics, input, shortcut }
+        Self { layer, team: Team::new(threads, Level::best()), peers: None, parameters, statistics, input, shortcut }
     }
 
     fn workspace(&self) -> Vec<f32> {
@@ -51,13 +53,12 @@ impl<'a> Bench<'a> {
         vec![f32::NAN; self.layer.workspace(64, self.team.threads())]
     }
 
-    pub fn forward(&mut self, batch: usize, training: bool) -> Vec<f32> {
+    pub fn forward(&mut self, batch: usize) -> Vec<f32> {
         let mut output = vec![f32::NAN; batch * self.layer.output().len()];
         let mut workspace = self.workspace();
         self.layer.forward(Forward {
             team: &mut self.team,
             peers: self.peers.as_mut(),
-            training,
             random: 7,
             parameters: &self.parameters,
             statistics: &mut self.statistics,
@@ -85,6 +86,7 @@ impl<'a> Bench<'a> {
             output_gradient,
             gradients: &mut gradients.parameters,
             input_gradient: Some(&mut gradients.input),
+            adds: false,
             shortcut_gradient: Some(&mut gradients.shortcut),
             workspace: &mut workspace,
         });
@@ -101,7 +103,7 @@ pub fn gradients(layer: &mut dyn Layer, input_shape: Shape, batch: usize, h: f32
     let direction = noise(batch * layer.output().len(), 3);
     let mut on_threads = |threads| {
         let mut bench = Bench::new(layer, input_shape, batch, threads);
-        let output = bench.forward(batch, true);
+        let output = bench.forward(batch);
         bench.backward(&output, &direction)
     };
     let found = on_threads(1);
@@ -121,7 +123,7 @@ pub fn gradients(layer: &mut dyn Layer, input_shape: Shape, batch: usize, h: f32
             let mut side = |by: f32| {
                 let before = part(&mut bench)[at];
                 part(&mut bench)[at] += by;
-                let output = bench.forward(batch, true);
+                let output = bench.forward(batch);
                 part(&mut bench)[at] = before;
                 output.iter().zip(&direction).map(|(&y, &c)| f64::from(y) * f64::from(c)).sum::<f64>()
             };

@@ -2,7 +2,9 @@
 //! is the whole image.
 
 use super::{Backward, Forward};
-use crate::kernels::matmul::{Matrix, MatrixMut, Mode, pack, panels_len, product};
+use crate::kernels::matmul::{Store, product};
+use crate::kernels::matrix::{Matrix, MatrixMut};
+use crate::kernels::pack::{pack, panels_len};
 use crate::kernels::rows::add_to_rows;
 use crate::team::Units;
 
@@ -21,31 +23,33 @@ impl Dense {
 
     pub fn forward(self, pass: Forward<'_>, bias: Option<&[f32]>) {
         let Self { inputs, outputs } = self;
+        let level = pass.team.level();
         let weight = Matrix::new(pass.parameters, outputs, inputs);
         let weight = pack(pass.team, pass.workspace, weight.transposed());
         let images = pass.output.len() / outputs;
         pass.team.deal(images, Units::new(pass.output, outputs), |range, output| {
             let input = Matrix::new(&pass.input[range.start * inputs..], range.len(), inputs); // N,I
-            product(MatrixMut::new(output, range.len(), outputs), Mode::Set, input, weight); // N,O
+            product(level, MatrixMut::new(output, range.len(), outputs), Store::Overwrite, input, weight); // N,O
             if let Some(bias) = bias {
-                add_to_rows(output, bias);
+                add_to_rows(level, output, bias);
             }
         });
     }
 
     pub fn backward(self, pass: Backward<'_>) {
         let Self { inputs, outputs } = self;
-        let images = pass.input.len() / inputs;
+        let (images, level) = (pass.input.len() / inputs, pass.team.level());
         let input = pack(pass.team, pass.workspace, Matrix::new(pass.input, images, inputs));
         pass.team.deal(outputs, Units::new(pass.gradients, inputs), |range, rows| {
             let columns = Matrix::strided(&pass.output_gradient[range.start..], images, range.len(), outputs);
-            product(MatrixMut::new(rows, range.len(), inputs), Mode::Set, columns.transposed(), input); // O,I
+            product(level, MatrixMut::new(rows, range.len(), inputs), Store::Overwrite, columns.transposed(), input); // O,I
         });
         let Some(input_gradient) = pass.input_gradient else { return };
         let weight = pack(pass.team, pass.workspace, Matrix::new(pass.parameters, outputs, inputs));
+        let store = if pass.adds { Store::Accumulate } else { Store::Overwrite };
         pass.team.deal(images, Units::new(input_gradient, inputs), |range, rows| {
             let output_gradient = Matrix::new(&pass.output_gradient[range.start * outputs..], range.len(), outputs);
-            product(MatrixMut::new(rows, range.len(), inputs), Mode::Set, output_gradient, weight); // N,I
+            product(level, MatrixMut::new(rows, range.len(), inputs), store, output_gradient, weight); // N,I
         });
     }
 }

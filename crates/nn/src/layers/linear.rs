@@ -1,7 +1,7 @@
 //! A fully connected layer.
 
 use super::dense::Dense;
-use super::{Backward, Forward, Geometry, Layer, Rereads, Shape, Start, Tensor};
+use super::{Backward, Forward, Geometry, Inference, Layer, Rereads, Shape, Start, Tensor};
 use crate::kernels::rows::sum_rows;
 
 /// `output = input * weight^T + bias`.
@@ -52,6 +52,17 @@ impl Layer for Linear {
         self.dense().workspace(batch)
     }
 
+    fn adds(&self) -> bool {
+        true
+    }
+
+    fn inference(&self, parameters: &[f32], _: &[f32]) -> Inference {
+        let (weights, bias) = parameters.split_at(self.outputs * self.input.len());
+        let bias = if self.bias { bias.to_vec() } else { vec![0.0; self.outputs] };
+        let geometry = self.geometry().expect("its only window is its input");
+        Inference::Conv { geometry, weights: weights.to_vec(), bias }
+    }
+
     fn rereads(&self) -> Rereads {
         Rereads { input: true, output: false }
     }
@@ -65,7 +76,7 @@ impl Layer for Linear {
         let weights = self.outputs * self.input.len();
         let (weight_gradient, bias_gradient) = pass.gradients.split_at_mut(weights);
         if self.bias {
-            sum_rows(pass.output_gradient, bias_gradient);
+            sum_rows(pass.team.level(), pass.output_gradient, bias_gradient);
         }
         let parameters = &pass.parameters[..weights];
         self.dense().backward(Backward { parameters, gradients: weight_gradient, ..pass });
@@ -92,6 +103,6 @@ mod tests {
         let mut bench = check::Bench::new(&mut layer, shape, 1, 1);
         bench.parameters = vec![1.0, 2.0, 3.0, 4.0, 10.0, 20.0];
         bench.input = vec![5.0, 6.0];
-        assert_eq!(bench.forward(1, true), [5.0 + 12.0 + 10.0, 15.0 + 24.0 + 20.0]);
+        assert_eq!(bench.forward(1), [5.0 + 12.0 + 10.0, 15.0 + 24.0 + 20.0]);
     }
 }

@@ -1,11 +1,12 @@
 //! Max pooling.
 
-use super::{Backward, Forward, Layer, Rereads, Shape};
-use crate::kernels::simd::vectorised;
+use ringstep_cpu::{Level, Simd, Vector as _, kernels};
+
+use super::{Backward, Forward, Inference, Layer, Rereads, Shape};
 use crate::team::Units;
 
 /// Each output is the largest number of a `size` x `size` window; windows begin `stride` apart.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct MaxPool {
     size: usize,
     stride: usize,
@@ -25,6 +26,16 @@ impl MaxPool {
         let output = Shape::new(reach(input.height), reach(input.width), input.channels);
         Self { size, stride, input, output, places: Vec::new() }
     }
+
+    /// Whether it leaves the largest number of each square of 2x2.
+    pub(crate) fn halves(&self) -> bool {
+        (self.size, self.stride) == (2, 2)
+    }
+
+    /// Few channels fill no wide vector.
+    fn level(&self, level: Level) -> Level {
+        if self.input.channels < 16 { level.at_most_eight_lanes() } else { level }
+    }
 }
 
 impl Layer for MaxPool {
@@ -40,19 +51,24 @@ impl Layer for MaxPool {
         batch * self.output.len()
     }
 
+    fn inference(&self, _: &[f32], _: &[f32]) -> Inference {
+        Inference::MaxPool(Self::new(self.input, self.size, self.stride))
+    }
+
     fn rereads(&self) -> Rereads {
         Rereads { input: false, output: false }
     }
 
     fn forward(&mut self, pass: Forward<'_>) {
         let (from, to) = (self.input.len(), self.output.len());
+        let level = self.level(pass.team.level());
         let mut places = std::mem::take(&mut self.places);
         places.resize(places.len().max(pass.output.len()), 0);
         let parts = (Units::new(pass.output, to), Units::new(&mut places, to));
         pass.team.deal(pass.input.len() / from, parts, |range, (output, places)| {
             let images = output.chunks_exact_mut(to).zip(places.chunks_exact_mut(to));
             for (image, (output, places)) in range.zip(images) {
-                largest(self, &pass.input[image * from..][..from], output, places);
+                largest(level, self, &pass.input[image * from..][..from], output, Some(places));
             }
         });
         self.places = places;
@@ -61,36 +77,35 @@ impl Layer for MaxPool {
     fn backward(&mut self, pass: Backward<'_>) {
         let Some(input_gradient) = pass.input_gradient else { return };
         let (from, to) = (self.input.len(), self.output.len());
+        let level = self.level(pass.team.level());
         pass.team.deal(input_gradient.len() / from, Units::new(input_gradient, from), |range, gradient| {
             for (image, gradient) in range.zip(gradient.chunks_exact_mut(from)) {
                 let part = image * to..(image + 1) * to;
-                send_back(self, &pass.output_gradient[part.clone()], &self.places[part], gradient);
+                send_back(level, self, &pass.output_gradient[part.clone()], &self.places[part], gradient);
             }
         });
     }
 }
 
-/// Channels that are handled at once. Where there are fewer, what is written beyond a pixel belongs to the next one, whose
-/// turn is later.
-const LANES: usize = 8;
-
-// The loops are written for any size, and compiled once more for the one that nearly everybody uses.
-vectorised! {
-    fn largest(pool: &MaxPool, input: &[f32], output: &mut [f32], places: &mut [u8]) {
+// The loops are written for any size, and compiled once more for the one that nearly everybody uses. Where channels do not
+// fill a vector, what is written beyond a pixel belongs to the next one, whose turn is later.
+kernels! {
+    /// The largest number of each window, and which place of its window it came from, if that is wanted.
+    pub(crate) fn largest<S>(simd: S, pool: &MaxPool, input: &[f32], output: &mut [f32], places: Option<&mut [u8]>) {
         match (pool.size, pool.stride) {
-            (2, 2) => largest_sized(pool, 2, 2, input, output, places),
-            (size, stride) => largest_sized(pool, size, stride, input, output, places),
+            (2, 2) => largest_sized(simd, pool, 2, 2, input, output, places),
+            (size, stride) => largest_sized(simd, pool, size, stride, input, output, places),
         }
     }
 
-    fn send_back(pool: &MaxPool, output_gradient: &[f32], places: &[u8], input_gradient: &mut [f32]) {
+    fn send_back<S>(simd: S, pool: &MaxPool, output_gradient: &[f32], places: &[u8], input_gradient: &mut [f32]) {
         let (size, output) = (pool.size, pool.output);
         // Windows that neither overlap nor leave gaps write every number once.
         let tiled = pool.stride == size
             && (output.height * size, output.width * size) == (pool.input.height, pool.input.width);
         match (tiled, size) {
-            (true, 2) => send_back_tiled(pool, 2, output_gradient, places, input_gradient),
-            (true, _) => send_back_tiled(pool, size, output_gradient, places, input_gradient),
+            (true, 2) => send_back_tiled(simd, pool, 2, output_gradient, places, input_gradient),
+            (true, _) => send_back_tiled(simd, pool, size, output_gradient, places, input_gradient),
             (false, _) => {
                 input_gradient.fill(0.0);
                 let channels = pool.input.channels;
@@ -106,111 +121,122 @@ vectorised! {
 }
 
 #[inline(always)]
-fn largest_sized(pool: &MaxPool, size: usize, stride: usize, input: &[f32], output: &mut [f32], places: &mut [u8]) {
+#[allow(unsafe_code)]
+fn largest_sized<S: Simd>(
+    simd: S,
+    pool: &MaxPool,
+    size: usize,
+    stride: usize,
+    input: &[f32],
+    output: &mut [f32],
+    mut places: Option<&mut [u8]>,
+) {
     let channels = pool.input.channels;
     let line = pool.input.width * channels;
+    assert!(input.len() == pool.input.height * line);
+    assert!(places.as_ref().is_none_or(|places| places.len() == output.len()));
     for y in 0..pool.output.height {
         for x in 0..pool.output.width {
-            for first in (0..channels).step_by(LANES) {
+            for first in (0..channels).step_by(S::LANES) {
                 let from = y * stride * line + x * stride * channels + first;
                 let to = (y * pool.output.width + x) * channels + first;
-                let end = from + (size - 1) * (line + channels) + LANES;
-                if end <= input.len() && to + LANES <= output.len() {
-                    let (best, place) = largest_of::<LANES>(&input[from..end], size, line, channels);
-                    output[to..][..LANES].copy_from_slice(&best);
-                    places[to..][..LANES].copy_from_slice(&place.map(|place| place as u8));
+                let end = from + (size - 1) * (line + channels) + S::LANES;
+                if end <= input.len() && to + S::LANES <= output.len() {
+                    // SAFETY: the condition.
+                    unsafe {
+                        let window = input.as_ptr().add(from);
+                        let (mut best, mut place) = (simd.load(window), simd.zero());
+                        for at in 1..size * size {
+                            let value = simd.load(window.add(at / size * line + at % size * channels));
+                            let here = simd.splat(at as f32);
+                            place = value.where_greater(best, here, place);
+                            best = value.where_greater(best, value, best);
+                            // What is not a number wins, so that it is seen.
+                            place = value.where_equal(value, place, here);
+                            best = value.where_equal(value, best, value);
+                        }
+                        simd.store(output.as_mut_ptr().add(to), best);
+                        if let Some(places) = &mut places {
+                            simd.store_bytes(places.as_mut_ptr().add(to), place);
+                        }
+                    }
                 } else {
-                    let lanes = LANES.min(channels - first);
-                    largest_one_by_one(pool, &input[from..], &mut output[to..][..lanes], &mut places[to..][..lanes]);
+                    let part = to..to + S::LANES.min(channels - first);
+                    let places = places.as_deref_mut().map(|places| &mut places[part.clone()]);
+                    largest_one_by_one(pool, &input[from..], &mut output[part], places);
                 }
             }
         }
     }
 }
 
-/// At the end of an image, where fewer than [`LANES`] numbers are left. Not inlined: the loops around it shall be short.
+/// At the end of an image, where no vector is left. Not inlined: the loops around it shall be short.
 #[cold]
 #[inline(never)]
-fn largest_one_by_one(pool: &MaxPool, windows: &[f32], output: &mut [f32], places: &mut [u8]) {
-    let channels = pool.input.channels;
-    for (channel, (output, to)) in output.iter_mut().zip(places).enumerate() {
-        let ([best], [place]) = largest_of(&windows[channel..], pool.size, pool.input.width * channels, channels);
-        (*output, *to) = (best, place as u8);
-    }
-}
-
-/// The largest numbers of a window for neighbouring channels, and where they were.
-#[inline(always)]
-fn largest_of<const LANES: usize>(
-    window: &[f32],
-    size: usize,
-    line: usize,
-    channels: usize,
-) -> ([f32; LANES], [i32; LANES]) {
-    let mut best: [f32; LANES] = *window.first_chunk().expect("a window");
-    let mut places = [0; LANES];
-    for dy in 0..size {
-        for dx in 0..size {
-            let values: &[f32; LANES] = window[dy * line + dx * channels..].first_chunk().expect("a window");
-            for lane in 0..LANES {
-                // What is not a number wins, so that it is seen.
-                let wins = values[lane] > best[lane] || values[lane].is_nan();
-                best[lane] = if wins { values[lane] } else { best[lane] };
-                places[lane] = if wins { (dy * size + dx) as i32 } else { places[lane] };
+fn largest_one_by_one(pool: &MaxPool, windows: &[f32], output: &mut [f32], mut places: Option<&mut [u8]>) {
+    let (size, channels) = (pool.size, pool.input.channels);
+    for (channel, output) in output.iter_mut().enumerate() {
+        let mut place = 0;
+        *output = windows[channel];
+        for at in 1..size * size {
+            let value = windows[(at / size * pool.input.width + at % size) * channels + channel];
+            if value > *output || value.is_nan() {
+                (*output, place) = (value, at as u8);
             }
         }
+        if let Some(places) = &mut places {
+            places[channel] = place;
+        }
     }
-    (best, places)
-}
-
-/// What a place of a window gets: the gradient if the number there was the largest, otherwise nothing.
-#[inline(always)]
-fn share_of(gradient: f32, largest: u8, place: u8) -> f32 {
-    // By bits, since the compiler makes a branch of a condition.
-    f32::from_bits(gradient.to_bits() & u32::from(largest == place).wrapping_neg())
-}
-
-#[inline(always)]
-fn shares_of(gradients: &[f32], largest: &[u8], place: u8) -> [f32; LANES] {
-    let (gradients, largest): (&[f32; LANES], &[u8; LANES]) =
-        (gradients.try_into().expect("lanes"), largest.try_into().expect("lanes"));
-    std::array::from_fn(|lane| share_of(gradients[lane], largest[lane], place))
 }
 
 /// At the end of an image, as in forward.
 #[cold]
 #[inline(never)]
-fn shares_one_by_one(to: &mut [f32], gradients: &[f32], largest: &[u8], place: u8) {
+fn shares_one_by_one(to: &mut [f32], gradients: &[f32], largest: &[u8], place: usize) {
     for ((to, &gradient), &largest) in to.iter_mut().zip(gradients).zip(largest) {
-        *to = share_of(gradient, largest, place);
+        *to = if usize::from(largest) == place { gradient } else { 0.0 };
     }
 }
 
 #[inline(always)]
-fn send_back_tiled(pool: &MaxPool, size: usize, output_gradient: &[f32], places: &[u8], input_gradient: &mut [f32]) {
+#[allow(unsafe_code)]
+fn send_back_tiled<S: Simd>(
+    simd: S,
+    pool: &MaxPool,
+    size: usize,
+    output_gradient: &[f32],
+    places: &[u8],
+    input_gradient: &mut [f32],
+) {
     let (channels, width) = (pool.input.channels, pool.output.width);
+    assert_eq!(output_gradient.len(), places.len());
     // Where they do not fill the lanes, the last channels come first: what they write beyond a pixel is overwritten by the
     // first channels of the next.
-    let (chunks, whole) = (channels.div_ceil(LANES), channels.is_multiple_of(LANES));
+    let (chunks, whole) = (channels.div_ceil(S::LANES), channels.is_multiple_of(S::LANES));
     for y in 0..pool.input.height {
         for x in 0..width {
             for chunk in 0..chunks {
-                let first = if whole { chunk } else { chunks - 1 - chunk } * LANES;
+                let first = if whole { chunk } else { chunks - 1 - chunk } * S::LANES;
                 let from = (y / size * width + x) * channels + first;
                 let to = (y * width + x) * size * channels + first;
-                let place = |dx: usize| (y % size * size + dx) as u8;
-                if from + LANES <= places.len() && to + (size - 1) * channels + LANES <= input_gradient.len() {
-                    let (gradients, places) = (&output_gradient[from..][..LANES], &places[from..][..LANES]);
-                    for dx in 0..size {
-                        let shares = shares_of(gradients, places, place(dx));
-                        input_gradient[to + dx * channels..][..LANES].copy_from_slice(&shares);
+                let place = y % size * size;
+                if from + S::LANES <= places.len() && to + (size - 1) * channels + S::LANES <= input_gradient.len() {
+                    // SAFETY: the condition.
+                    unsafe {
+                        let gradient = simd.load(output_gradient.as_ptr().add(from));
+                        let largest = simd.load_bytes(places.as_ptr().add(from));
+                        for dx in 0..size {
+                            let share = largest.where_equal(simd.splat((place + dx) as f32), gradient, simd.zero());
+                            simd.store(input_gradient.as_mut_ptr().add(to + dx * channels), share);
+                        }
                     }
                 } else {
-                    let lanes = LANES.min(channels - first);
+                    let lanes = S::LANES.min(channels - first);
                     let (gradients, places) = (&output_gradient[from..][..lanes], &places[from..][..lanes]);
                     for dx in 0..size {
                         let to = &mut input_gradient[to + dx * channels..][..lanes];
-                        shares_one_by_one(to, gradients, places, place(dx));
+                        shares_one_by_one(to, gradients, places, place + dx);
                     }
                 }
             }
@@ -243,10 +269,12 @@ mod tests {
     #[test]
     fn the_first_of_equals_gets_the_gradient_and_nan_is_passed_on() {
         let pool = MaxPool::new(Shape::new(2, 2, 1), 2, 2);
-        let (mut output, mut places) = ([0.0], [9]);
-        largest(&pool, &[1.0, 3.0, 3.0, 2.0], &mut output, &mut places);
-        assert_eq!((output, places), ([3.0], [1]));
-        largest(&pool, &[1.0, f32::NAN, 3.0, 2.0], &mut output, &mut places);
-        assert!(output[0].is_nan());
+        for level in Level::available() {
+            let (mut output, mut places) = ([0.0], [9]);
+            largest(level, &pool, &[1.0, 3.0, 3.0, 2.0], &mut output, Some(&mut places));
+            assert_eq!((output, places), ([3.0], [1]));
+            largest(level, &pool, &[1.0, f32::NAN, 3.0, 2.0], &mut output, Some(&mut places));
+            assert!(output[0].is_nan());
+        }
     }
 }

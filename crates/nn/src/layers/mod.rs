@@ -3,7 +3,7 @@
 mod add;
 mod average_pool;
 mod batch_norm;
-mod conv2d;
+pub(crate) mod conv2d;
 mod dense;
 mod dropout;
 mod linear;
@@ -13,13 +13,18 @@ mod tanh;
 
 pub use add::Add;
 pub use average_pool::AveragePool;
+pub(crate) use average_pool::average;
 pub use batch_norm::BatchNorm;
+pub(crate) use batch_norm::affine;
 pub use conv2d::{Conv2d, Geometry};
 pub use dropout::Dropout;
 pub use linear::Linear;
 pub use max_pool::MaxPool;
+pub(crate) use max_pool::largest;
 pub use relu::Relu;
+pub(crate) use relu::rectify;
 pub use tanh::Tanh;
+pub(crate) use tanh::tangents;
 
 use crate::team::Team;
 
@@ -78,6 +83,44 @@ pub enum Start {
     Zeros,
 }
 
+/// What a layer does in inference, with its weights as they are.
+#[derive(Debug, Clone)]
+pub enum Inference {
+    /// Nothing.
+    Same,
+    /// A convolution; a fully connected layer has a filter as large as its input.
+    Conv {
+        /// Its sizes.
+        geometry: Geometry,
+        /// Its filters. // O,KH,KW,C
+        weights: Vec<f32>,
+        /// A number for each filter.
+        bias: Vec<f32>,
+    },
+    /// Multiplies each channel by a number and adds another, then cuts off what is below zero if it is rectified.
+    Affine {
+        /// What channels are multiplied by.
+        scale: Vec<f32>,
+        /// What is added.
+        offset: Vec<f32>,
+        /// Whether a ReLU follows.
+        rectified: bool,
+    },
+    /// The rectifier.
+    Relu,
+    /// The hyperbolic tangent.
+    Tanh,
+    /// The sum of two inputs.
+    Add {
+        /// Whether a ReLU follows.
+        rectified: bool,
+    },
+    /// The largest number of each window.
+    MaxPool(MaxPool),
+    /// The mean of each rectangle.
+    AveragePool(AveragePool),
+}
+
 /// Which of the numbers of forward a layer's backward reads again; the others' room is used for something else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rereads {
@@ -95,8 +138,8 @@ pub trait Layer: Send {
     /// What it is called in reports.
     fn kind(&self) -> &'static str;
 
-    /// The algorithm it uses, where there is a choice.
-    fn algorithm(&self) -> &'static str {
+    /// The algorithm it uses for so many images, where there is a choice.
+    fn algorithm(&self, _images: usize) -> &'static str {
         ""
     }
 
@@ -134,6 +177,14 @@ pub trait Layer: Send {
         0
     }
 
+    /// What it does once it is not trained any more.
+    fn inference(&self, parameters: &[f32], statistics: &[f32]) -> Inference;
+
+    /// Whether backward can add to the gradient of its input, which other layers have read too, instead of overwriting it.
+    fn adds(&self) -> bool {
+        false
+    }
+
     /// What backward reads again.
     fn rereads(&self) -> Rereads;
 
@@ -154,8 +205,6 @@ pub struct Forward<'a> {
     pub team: &'a mut Team,
     /// The other ranks, if batch norm normalises over their images too.
     pub peers: Option<&'a mut Peers>,
-    /// Whether a backward follows. Batch norm and dropout do something else otherwise.
-    pub training: bool,
     /// Another number in each step and layer, for a layer that needs randomness.
     pub random: u64,
     /// The layer's parameters.
@@ -192,6 +241,9 @@ pub struct Backward<'a> {
     pub gradients: &'a mut [f32],
     /// Overwritten with the gradient with respect to the input; the first layer has nobody to pass it to.
     pub input_gradient: Option<&'a mut [f32]>,
+    /// Whether the gradient with respect to the input is added to what is there instead; only for layers that can
+    /// ([`Layer::adds`]).
+    pub adds: bool,
     /// Overwritten with the gradient with respect to the shortcut.
     pub shortcut_gradient: Option<&'a mut [f32]>,
     /// Temporary room.
@@ -199,4 +251,4 @@ pub struct Backward<'a> {
 }
 
 #[cfg(test)]
-mod check;
+pub(crate) mod check;

@@ -1,7 +1,8 @@
 //! The rectifier, element by element.
 
-use super::{Backward, Forward, Layer, Rereads, Shape};
-use crate::kernels::simd::vectorised;
+use ringstep_cpu::{along, kernels};
+
+use super::{Backward, Forward, Inference, Layer, Rereads, Shape};
 use crate::team::Units;
 
 /// `output = max(input, 0)`.
@@ -26,40 +27,49 @@ impl Layer for Relu {
         self.shape
     }
 
+    fn inference(&self, _: &[f32], _: &[f32]) -> Inference {
+        Inference::Relu
+    }
+
     fn rereads(&self) -> Rereads {
         Rereads { input: false, output: true }
     }
 
     fn forward(&mut self, pass: Forward<'_>) {
-        pass.team
-            .deal(pass.output.len(), Units::new(pass.output, 1), |range, output| rectify(output, &pass.input[range]));
+        let level = pass.team.level();
+        pass.team.deal(pass.output.len(), Units::new(pass.output, 1), |range, output| {
+            rectify(level, output, &pass.input[range]);
+        });
     }
 
     fn backward(&mut self, pass: Backward<'_>) {
         let Some(input_gradient) = pass.input_gradient else { return };
+        let level = pass.team.level();
         pass.team.deal(input_gradient.len(), Units::new(input_gradient, 1), |range, gradient| {
-            pass_on_where_positive(gradient, &pass.output_gradient[range.clone()], &pass.output[range]);
+            pass_on_where_positive(level, gradient, &pass.output_gradient[range.clone()], &pass.output[range]);
         });
     }
 }
 
-vectorised! {
-    fn rectify(output: &mut [f32], input: &[f32]) {
-        for (output, &input) in output.iter_mut().zip(input) {
-            // Not `max`, which would turn NaN into 0.
-            *output = if input < 0.0 { 0.0 } else { input };
-        }
+kernels! {
+    pub(crate) fn rectify<S>(simd: S, output: &mut [f32], input: &[f32]) {
+        along!(simd, output.len(), |at| {
+            // The second operand of `max` stays if it is not a number.
+            at.store(output, simd.zero().max(at.load(input)));
+        });
     }
 
-    pub(super) fn pass_on_where_positive(gradient: &mut [f32], output_gradient: &[f32], output: &[f32]) {
-        for ((gradient, &output_gradient), &output) in gradient.iter_mut().zip(output_gradient).zip(output) {
-            *gradient = if output > 0.0 { output_gradient } else { 0.0 };
-        }
+    pub(super) fn pass_on_where_positive<S>(simd: S, gradient: &mut [f32], output_gradient: &[f32], output: &[f32]) {
+        along!(simd, gradient.len(), |at| {
+            at.store(gradient, at.load(output).where_greater(simd.zero(), at.load(output_gradient), simd.zero()));
+        });
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use ringstep_cpu::Level;
+
     use super::super::check;
     use super::*;
 
@@ -71,9 +81,11 @@ mod tests {
 
     #[test]
     fn negative_is_zero_and_nan_stays() {
-        let mut output = [1.0; 3];
-        rectify(&mut output, &[-1.0, 2.0, f32::NAN]);
-        assert_eq!(output[..2], [0.0, 2.0]);
-        assert!(output[2].is_nan());
+        for level in Level::available() {
+            let mut output = [1.0; 3];
+            rectify(level, &mut output, &[-1.0, 2.0, f32::NAN]);
+            assert_eq!(output[..2], [0.0, 2.0]);
+            assert!(output[2].is_nan());
+        }
     }
 }

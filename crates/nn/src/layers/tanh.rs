@@ -1,7 +1,8 @@
 //! The hyperbolic tangent, element by element.
 
-use super::{Backward, Forward, Layer, Rereads, Shape};
-use crate::kernels::simd::vectorised;
+use ringstep_cpu::{along, kernels};
+
+use super::{Backward, Forward, Inference, Layer, Rereads, Shape};
 use crate::kernels::tanh::tanh;
 use crate::team::Units;
 
@@ -27,36 +28,43 @@ impl Layer for Tanh {
         self.shape
     }
 
+    fn inference(&self, _: &[f32], _: &[f32]) -> Inference {
+        Inference::Tanh
+    }
+
     fn rereads(&self) -> Rereads {
         Rereads { input: false, output: true }
     }
 
     fn forward(&mut self, pass: Forward<'_>) {
+        let level = pass.team.level();
         pass.team.deal(pass.output.len(), Units::new(pass.output, 1), |range, output| {
-            tangents(output, &pass.input[range]);
+            tangents(level, output, &pass.input[range]);
         });
     }
 
     // tanh' = 1 - tanh^2
     fn backward(&mut self, pass: Backward<'_>) {
         let Some(input_gradient) = pass.input_gradient else { return };
+        let level = pass.team.level();
         pass.team.deal(input_gradient.len(), Units::new(input_gradient, 1), |range, gradient| {
-            slopes(gradient, &pass.output_gradient[range.clone()], &pass.output[range]);
+            slopes(level, gradient, &pass.output_gradient[range.clone()], &pass.output[range]);
         });
     }
 }
 
-vectorised! {
-    fn tangents(output: &mut [f32], input: &[f32]) {
-        for (output, &input) in output.iter_mut().zip(input) {
-            *output = tanh::<FUSED>(input);
-        }
+kernels! {
+    pub(crate) fn tangents<S>(simd: S, output: &mut [f32], input: &[f32]) {
+        along!(simd, output.len(), |at| {
+            at.store(output, tanh(simd, at.load(input)));
+        });
     }
 
-    fn slopes(gradient: &mut [f32], output_gradient: &[f32], output: &[f32]) {
-        for ((gradient, &output_gradient), &output) in gradient.iter_mut().zip(output_gradient).zip(output) {
-            *gradient = output_gradient * (1.0 - output * output);
-        }
+    fn slopes<S>(simd: S, gradient: &mut [f32], output_gradient: &[f32], output: &[f32]) {
+        along!(simd, gradient.len(), |at| {
+            let output = at.load(output);
+            at.store(gradient, at.load(output_gradient) * (simd.splat(1.0) - output * output));
+        });
     }
 }
 

@@ -77,15 +77,18 @@ fn plain(kind: Kind) -> Layer {
 
 #[cfg(test)]
 mod tests {
+    use ringstep_cpu::Level;
+
     use super::*;
     use crate::Model;
+    use crate::team::Team;
 
     #[test]
     fn every_network_has_as_many_parameters_as_it_should() {
         // Counted by PyTorch: sum(p.numel() for p in model.parameters()).
         let counts = [61_706, 9_231_114, 11_173_962, 272_474, 62_006, 61_770, 296_586];
         for (architecture, count) in Architecture::ALL.into_iter().zip(counts) {
-            let mut model = Model::new(&architecture.network(), 1, 1).unwrap();
+            let mut model = Model::new(&architecture.network(), 1, Team::new(1, Level::best())).unwrap();
             assert_eq!(model.values_mut().len(), count, "{}", architecture.name());
         }
     }

@@ -3,7 +3,8 @@
 //! `m` and `v` are running means of the gradient and of its square; both begin at zero, which dividing by `1 - beta^n`
 //! makes up for. `x = x - lr * m / (sqrt(v) + epsilon)`.
 
-use crate::kernels::simd::vectorised;
+use ringstep_cpu::{along, kernels};
+
 use crate::team::{Team, Units};
 
 /// PyTorch's default.
@@ -42,21 +43,29 @@ pub(super) fn step(
     means: [&mut Vec<f32>; 2],
     numbers: Numbers,
 ) {
-    let [first, second] = means;
+    let ([first, second], level) = (means, team.level());
     let parts = (Units::new(values, 1), Units::new(first, 1), Units::new(second, 1));
     team.deal(gradients.len(), parts, |range, (values, first, second)| {
-        walk(values, &gradients[range], first, second, numbers);
+        walk(level, values, &gradients[range], first, second, numbers);
     });
 }
 
-vectorised! {
-    fn walk(values: &mut [f32], gradients: &[f32], first: &mut [f32], second: &mut [f32], numbers: Numbers) {
-        let Numbers { betas: [beta1, beta2], rate, correction, weight_decay, shrink } = numbers;
-        for (((x, gradient), m), v) in values.iter_mut().zip(gradients).zip(first).zip(second) {
-            let gradient = gradient + weight_decay * *x;
-            *m += (1.0 - beta1) * (gradient - *m);
-            *v = beta2 * *v + (1.0 - beta2) * gradient * gradient;
-            *x = *x * shrink - rate * *m / (v.sqrt() * correction + EPSILON);
-        }
+// Products are rounded before they are added, so that all machines walk alike.
+kernels! {
+    fn walk<S>(simd: S, values: &mut [f32], gradients: &[f32], first: &mut [f32], second: &mut [f32], numbers: Numbers) {
+        let [beta1, beta2] = numbers.betas;
+        let (rest1, beta2, rest2) = (simd.splat(1.0 - beta1), simd.splat(beta2), simd.splat(1.0 - beta2));
+        let (rate, correction) = (simd.splat(numbers.rate), simd.splat(numbers.correction));
+        let (weight_decay, shrink) = (simd.splat(numbers.weight_decay), simd.splat(numbers.shrink));
+        along!(simd, values.len(), |at| {
+            let x = at.load(values);
+            let gradient = at.load(gradients) + weight_decay * x;
+            let m = at.load(first);
+            let m = m + rest1 * (gradient - m);
+            let v = beta2 * at.load(second) + rest2 * gradient * gradient;
+            at.store(first, m);
+            at.store(second, v);
+            at.store(values, x * shrink - rate * m / (v.sqrt() * correction + simd.splat(EPSILON)));
+        });
     }
 }

@@ -6,6 +6,11 @@
 
 use std::ops::Range;
 
+use ringstep_cpu::{along, kernels};
+
+use crate::kernels::rows::sum_of_squares;
+use crate::team::{Team, Units};
+
 #[derive(Clone, Copy)]
 pub(super) struct Numbers {
     pub lr: f32,
@@ -14,19 +19,39 @@ pub(super) struct Numbers {
     pub trust: f32,
 }
 
+/// Numbers whose squares are added up by one thread, whichever it is: so a norm does not depend on how many there are.
+const BLOCK: usize = 1 << 14;
+
+/// Sums that [`norm`] takes for the largest of these tensors.
+pub(super) fn sums(tensors: &[(Range<usize>, bool)]) -> usize {
+    tensors.iter().map(|(range, _)| range.len().div_ceil(BLOCK)).max().unwrap_or(0)
+}
+
+fn norm(team: &mut Team, numbers: &[f32], sums: &mut [f64]) -> f32 {
+    let (level, blocks) = (team.level(), numbers.len().div_ceil(BLOCK));
+    team.deal(blocks, Units::new(&mut sums[..blocks], 1), |range, sums| {
+        let blocks = numbers[range.start * BLOCK..].chunks(BLOCK);
+        for (sum, block) in sums.iter_mut().zip(blocks) {
+            *sum = sum_of_squares(level, block);
+        }
+    });
+    sums[..blocks].iter().sum::<f64>().sqrt() as f32
+}
+
 pub(super) fn step(
-    values: &mut [f32],
+    team: &mut Team,
+    [values, velocity]: [&mut [f32]; 2],
     gradients: &[f32],
-    velocity: &mut [f32],
     tensors: &[(Range<usize>, bool)],
+    sums: &mut [f64],
     numbers: Numbers,
 ) {
     let Numbers { lr, momentum, weight_decay, trust } = numbers;
-    let norm = |numbers: &[f32]| numbers.iter().map(|&number| f64::from(number).powi(2)).sum::<f64>().sqrt() as f32;
+    let level = team.level();
     for (range, adapts) in tensors {
         let (values, gradients) = (&mut values[range.clone()], &gradients[range.clone()]);
         let velocity = &mut velocity[range.clone()];
-        let (size, slope) = (norm(values), norm(gradients));
+        let (size, slope) = (norm(team, values, sums), norm(team, gradients, sums));
         let (scale, weight_decay) = match (*adapts, size > 0.0 && slope > 0.0) {
             (false, _) => (1.0, 0.0),
             (true, false) => (1.0, weight_decay),
@@ -34,9 +59,22 @@ pub(super) fn step(
         };
         // The velocity holds the learning rate, so that a change of it does not rescale the past.
         let rate = lr * scale;
-        for ((x, gradient), v) in values.iter_mut().zip(gradients).zip(velocity) {
-            *v = momentum * *v + rate * (gradient + weight_decay * *x);
-            *x -= *v;
-        }
+        team.deal(values.len(), (Units::new(values, 1), Units::new(velocity, 1)), |range, (values, velocity)| {
+            walk(level, values, &gradients[range], velocity, [rate, momentum, weight_decay]);
+        });
+    }
+}
+
+// Products are rounded before they are added, so that all machines walk alike.
+kernels! {
+    fn walk<S>(simd: S, values: &mut [f32], gradients: &[f32], velocity: &mut [f32], numbers: [f32; 3]) {
+        let [rate, momentum, weight_decay] = numbers;
+        let (rate, momentum, weight_decay) = (simd.splat(rate), simd.splat(momentum), simd.splat(weight_decay));
+        along!(simd, values.len(), |at| {
+            let x = at.load(values);
+            let v = momentum * at.load(velocity) + rate * (at.load(gradients) + weight_decay * x);
+            at.store(velocity, v);
+            at.store(values, x - v);
+        });
     }
 }

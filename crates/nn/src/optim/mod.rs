@@ -67,6 +67,8 @@ pub struct Optimizer {
     second: Vec<f32>,
     /// The tensors, and whether they are matrices or filters; a rule may treat others differently.
     tensors: Vec<(Range<usize>, bool)>,
+    /// Room for sums of squares, where a rule needs norms.
+    sums: Vec<f64>,
     steps: i32,
 }
 
@@ -80,7 +82,8 @@ impl Optimizer {
 
     fn with_tensors(rule: Rule, parameters: usize, tensors: Vec<(Range<usize>, bool)>) -> Self {
         let remembered = |number: usize| vec![0.0; if rule.remembers() > number { parameters } else { 0 }];
-        Self { rule, first: remembered(0), second: remembered(1), tensors, steps: 0 }
+        let sums = if matches!(rule, Rule::Lars { .. }) { lars::sums(&tensors) } else { 0 };
+        Self { rule, first: remembered(0), second: remembered(1), tensors, sums: vec![0.0; sums], steps: 0 }
     }
 
     /// Takes one step with this learning rate.
@@ -101,7 +104,7 @@ impl Optimizer {
             }
             Rule::Lars { momentum, weight_decay, trust } => {
                 let numbers = lars::Numbers { lr, momentum, weight_decay, trust };
-                lars::step(values, gradients, &mut self.first, &self.tensors, numbers);
+                lars::step(team, [values, &mut self.first], gradients, &self.tensors, &mut self.sums, numbers);
             }
         }
     }
@@ -109,12 +112,14 @@ impl Optimizer {
 
 #[cfg(test)]
 mod tests {
+    use ringstep_cpu::Level;
+
     use super::*;
 
     /// Steps of one parameter that begins at `x` under gradients that `gradient` gives.
     fn walk(rule: Rule, lr: f32, mut x: f32, steps: usize, gradient: impl Fn(f32) -> f32) -> Vec<f32> {
         let mut optimizer = Optimizer::with_tensors(rule, 1, vec![(0..1, true)]);
-        let mut team = Team::new(1);
+        let mut team = Team::new(1, Level::best());
         (0..steps)
             .map(|_| {
                 let mut value = [x];
@@ -181,7 +186,7 @@ mod tests {
             let rule = Rule::Lars { momentum: 0.9, weight_decay: 0.0, trust: 0.01 };
             let mut optimizer = Optimizer::with_tensors(rule, 4, vec![(0..3, true), (3..4, false)]);
             let mut values = [1.0, 2.0, 2.0, 5.0];
-            optimizer.step(&mut Team::new(2), &mut values, &[gradient, 0.0, 0.0, 0.25], 2.0);
+            optimizer.step(&mut Team::new(2, Level::best()), &mut values, &[gradient, 0.0, 0.0, 0.25], 2.0);
             assert_close(&values, &[1.0 - 2.0 * 0.01 * 3.0, 2.0, 2.0, 5.0 - 2.0 * 0.25]);
         }
     }
@@ -199,7 +204,7 @@ mod tests {
                 let mut values: Vec<f32> = (0..100).map(|i| i as f32 / 50.0 - 1.0).collect();
                 let gradients: Vec<f32> = (0..100).map(|i| ((i * 37) % 11) as f32 - 5.0).collect();
                 for _ in 0..3 {
-                    optimizer.step(&mut Team::new(threads), &mut values, &gradients, 0.1);
+                    optimizer.step(&mut Team::new(threads, Level::best()), &mut values, &gradients, 0.1);
                 }
                 values
             };

@@ -68,12 +68,14 @@ pub(super) fn best_size(model: &Model, group: &mut Group, algorithm: Option<Algo
 #[cfg(test)]
 mod tests {
     use ringstep_comm::transport::mem;
+    use ringstep_cpu::Level;
     use ringstep_nn::Architecture;
+    use ringstep_nn::team::Team;
 
     use super::*;
 
     fn vgg11() -> Model {
-        Model::new(&Architecture::Vgg11.network(), 1, 1).unwrap()
+        Model::new(&Architecture::Vgg11.network(), 1, Team::new(1, Level::best())).unwrap()
     }
 
     #[test]

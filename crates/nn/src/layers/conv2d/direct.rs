@@ -5,20 +5,29 @@
 //! neighbouring numbers. The gradient of the input is found the other way round: every position sends something back to
 //! its window, line by line, and neighbouring numbers of such a line stand in the vectors.
 
+use ringstep_cpu::Level;
+
 use super::super::{Backward, Forward};
 use super::{Algorithm, Geometry};
 use crate::kernels::correlate::{
-    Grid, Weights, add_up, correlate, correlate_room, dots, lanes_len, reach, whole_lanes,
+    Grid, REACH, Weights, add_up, correlate, correlate_room, dots, parts_len, whole_parts,
 };
+use crate::kernels::matrix::Matrix;
+use crate::kernels::pack::{PANEL, copy_columns, pack, panels_len};
 use crate::kernels::planes::to_planes;
-use crate::kernels::transpose::SIDE;
-use crate::kernels::windows::{
-    self, Gradients, LANES, Layout, SLACK, add_filter_gradients, add_runs, filter, pack, packed_len, unpack,
-};
+use crate::kernels::transpose::SQUARE;
+use crate::kernels::windows::{self, Gradients, Layout, SLACK, add_filter_gradients, add_runs, filter, unpack};
 use crate::team::{Shares, Units};
 
 /// With more channels than this, laying out windows costs less than it brings.
 const MOST_CHANNELS: usize = 15;
+
+/// Whether there are so few channels that windows are better read where they lie.
+pub(super) fn few_channels(geometry: &Geometry) -> bool {
+    geometry.stride == [1, 1]
+        && geometry.input.channels <= MOST_CHANNELS
+        && (0..2).all(|axis| geometry.padding[axis] < geometry.kernel[axis])
+}
 
 pub(super) struct Direct {
     geometry: Geometry,
@@ -37,13 +46,13 @@ fn padded_line(geometry: &Geometry) -> usize {
 }
 
 /// Numbers of an image with its padding; none if there is no padding, and nothing to be copied.
-fn padded_len(geometry: &Geometry) -> usize {
+pub(super) fn padded_len(geometry: &Geometry) -> usize {
     let height = geometry.input.height + 2 * geometry.padding[0];
     if geometry.padding == [0, 0] { 0 } else { height * padded_line(geometry) }
 }
 
 /// An image with its padding: copied to `room`, which is zero where the padding is, or itself where there is none.
-fn padded<'a>(geometry: &Geometry, image: &'a [f32], room: &'a mut [f32]) -> &'a [f32] {
+pub(super) fn padded<'a>(geometry: &Geometry, image: &'a [f32], room: &'a mut [f32]) -> &'a [f32] {
     let Geometry { input, padding: [top, left], .. } = *geometry;
     if room.is_empty() {
         return image;
@@ -55,7 +64,7 @@ fn padded<'a>(geometry: &Geometry, image: &'a [f32], room: &'a mut [f32]) -> &'a
     room
 }
 
-fn windows(geometry: &Geometry) -> Layout {
+pub(super) fn windows(geometry: &Geometry) -> Layout {
     let Geometry { input, output, kernel: [tall, wide], .. } = *geometry;
     let line = padded_line(geometry);
     let starts = (0..output.height).flat_map(|y| (0..output.width).map(move |x| y * line + x * input.channels));
@@ -75,7 +84,7 @@ impl Planes {
     fn new(geometry: &Geometry) -> Self {
         let Geometry { input, kernel: [tall, wide], padding, .. } = *geometry;
         let pitch = input.width + 2 * padding[1];
-        let plane = (input.height + 2 * padding[0]) * pitch + SIDE;
+        let plane = (input.height + 2 * padding[0]) * pitch + SQUARE;
         // Weights of a filter: ky, kx, channel.
         let taps = (0..tall).flat_map(|ky| (0..wide).map(move |kx| ky * pitch + kx));
         let views = taps.flat_map(|tap| (0..input.channels).map(move |channel| channel * plane + tap)).collect();
@@ -85,42 +94,48 @@ impl Planes {
     /// Numbers of all planes, with room after the end, where the last positions of the last plane look when there are no
     /// more of them.
     fn len(&self, geometry: &Geometry) -> usize {
-        geometry.input.channels * self.plane + self.pitch + reach() + whole_lanes(1)
+        geometry.input.channels * self.plane + self.pitch + REACH + whole_parts(1)
     }
 
     /// Lays an image out; `planes` are zero where the padding is.
-    fn fill(&self, geometry: &Geometry, planes: &mut [f32], image: &[f32]) {
+    fn fill(&self, level: Level, geometry: &Geometry, planes: &mut [f32], image: &[f32]) {
         let Geometry { input, padding: [top, left], .. } = *geometry;
         let to = &mut planes[top * self.pitch + left..];
-        to_planes(to, self.plane, self.pitch, image, input.width, input.channels);
+        to_planes(level.at_most_eight_lanes(), to, self.plane, self.pitch, image, input.width, input.channels);
     }
 
     /// Numbers in a plane of output gradients whose rows lie as those of the image do.
     fn line(&self, geometry: &Geometry) -> usize {
-        whole_lanes(geometry.output.height * self.pitch) + SIDE
+        whole_parts(geometry.output.height * self.pitch + SQUARE)
     }
 
     /// Lays gradients out in planes; `lines` are zero between the rows.
-    fn fill_lines(&self, geometry: &Geometry, lines: &mut [f32], output_gradient: &[f32]) {
+    fn fill_lines(&self, level: Level, geometry: &Geometry, lines: &mut [f32], output_gradient: &[f32]) {
         let (filters, line) = (geometry.output.channels, self.line(geometry));
-        to_planes(lines, line, self.pitch, output_gradient, geometry.output.width, filters);
+        to_planes(
+            level.at_most_eight_lanes(),
+            lines,
+            line,
+            self.pitch,
+            output_gradient,
+            geometry.output.width,
+            filters,
+        );
     }
 }
 
 impl Direct {
-    pub fn suits(geometry: &Geometry) -> bool {
-        geometry.stride == [1, 1]
-            && geometry.input.channels <= MOST_CHANNELS
-            && (0..2).all(|axis| geometry.padding[axis] < geometry.kernel[axis])
-    }
-
-    pub fn new(geometry: Geometry) -> Self {
-        let lanes = if geometry.output.channels.is_multiple_of(LANES) {
+    /// `None` if others do such a convolution better.
+    pub fn new(geometry: Geometry) -> Option<Self> {
+        if !few_channels(&geometry) {
+            return None;
+        }
+        let lanes = if geometry.output.channels.is_multiple_of(PANEL) {
             Lanes::Filters(windows(&geometry))
         } else {
             Lanes::Positions(Planes::new(&geometry))
         };
-        Self { geometry, lanes }
+        Some(Self { geometry, lanes })
     }
 
     /// Numbers of a line of a window.
@@ -130,22 +145,22 @@ impl Direct {
 
     /// Numbers of the weights as [`Direct::send_back`] wants them.
     fn turned(&self) -> usize {
-        packed_len(self.geometry.kernel[0] * self.geometry.output.channels, self.run())
+        panels_len(self.geometry.kernel[0] * self.geometry.output.channels, self.run())
     }
 
     /// Numbers of what a line of positions sends back, and of what stands before and after it: nothing from positions
     /// outside of the map.
     fn runs(&self) -> usize {
         let Geometry { output, kernel: [_, wide], .. } = self.geometry;
-        packed_len(output.width + 2 * (wide - 1), self.run()) + SLACK
+        panels_len(output.width + 2 * (wide - 1), self.run()) + SLACK
     }
 
     /// Sums of a thread for the gradient of the weights.
     fn sums(&self) -> usize {
         let (window, filters) = (self.geometry.window(), self.geometry.output.channels);
         match &self.lanes {
-            Lanes::Filters(_) => packed_len(window, filters),
-            Lanes::Positions(_) => lanes_len(filters, window),
+            Lanes::Filters(_) => panels_len(window, filters),
+            Lanes::Positions(_) => parts_len(filters, window),
         }
     }
 
@@ -163,18 +178,26 @@ impl Direct {
     }
 
     /// The gradient of one image's input, line by line, without the weights that meet nothing there.
-    fn send_back(&self, turned: &[f32], runs: &mut [f32], output_gradient: &[f32], input_gradient: &mut [f32]) {
+    fn send_back(
+        &self,
+        level: Level,
+        turned: &[f32],
+        runs: &mut [f32],
+        output_gradient: &[f32],
+        input_gradient: &mut [f32],
+    ) {
         let Geometry { input, output, kernel: [tall, wide], padding, .. } = self.geometry;
         let gradients = Gradients { values: output_gradient, width: output.width, filters: output.channels };
         for y in 0..input.height {
             // Weight ky of a position meets the pixel ky lines below it.
             let above = y + padding[0];
             let lines = (above + 1).saturating_sub(output.height)..tall.min(above + 1);
-            let run = packed_len(1, self.run());
+            let run = panels_len(1, self.run());
             let sent = &mut runs[(wide - 1) * run..][..output.width * run];
-            windows::send_back(sent, turned, lines.clone(), gradients, above - lines.start);
+            windows::send_back(level, sent, turned, lines.clone(), gradients, above - lines.start);
             let out = &mut input_gradient[y * input.width * input.channels..];
-            add_runs(out, input.width, input.channels, runs, run, padding[1], wide);
+            let narrow = if input.channels < PANEL { level.at_most_eight_lanes() } else { level };
+            add_runs(narrow, out, input.width, input.channels, runs, run, padding[1], wide);
         }
     }
 }
@@ -184,27 +207,35 @@ impl Algorithm for Direct {
         "direct"
     }
 
+    fn suits(&self, _: usize) -> bool {
+        true
+    }
+
+    fn adds(&self) -> bool {
+        false
+    }
+
     fn workspace(&self, _: usize, threads: usize) -> usize {
-        let packed = packed_len(self.geometry.window(), self.geometry.output.channels);
+        let packed = panels_len(self.geometry.window(), self.geometry.output.channels);
         packed.max(self.turned()) + threads * self.share()
     }
 
     fn forward(&mut self, pass: Forward<'_>, bias: Option<&[f32]>) {
         let Geometry { input, output, .. } = self.geometry;
         let (filters, window) = (output.channels, self.geometry.window());
-        let images = pass.output.len() / output.len();
+        let (images, level) = (pass.output.len() / output.len(), pass.team.level());
         let image_of = |image: usize| &pass.input[image * input.len()..][..input.len()];
         match &self.lanes {
             Lanes::Filters(layout) => {
-                let (packed, shares) = pass.workspace.split_at_mut(packed_len(window, filters));
-                pack(packed, window, filters, pass.parameters, |row, filter| filter * window + row);
+                let (packed, shares) = pass.workspace.split_at_mut(panels_len(window, filters));
+                pack(pass.team, packed, Matrix::new(pass.parameters, filters, window).transposed());
                 let parts = (Units::new(pass.output, output.len()), Shares::new(shares, self.share()));
                 pass.team.deal(images, parts, |range, (outputs, share)| {
                     let room = &mut share[..padded_len(&self.geometry)];
                     room.fill(0.0);
                     for (index, to) in range.zip(outputs.chunks_exact_mut(output.len())) {
                         let image = padded(&self.geometry, image_of(index), room);
-                        filter(to, packed, bias, layout.of(image));
+                        filter(level, to, packed, bias, layout.of(image));
                     }
                 });
             }
@@ -216,8 +247,8 @@ impl Algorithm for Direct {
                     let (pixels, room) = share.split_at_mut(planes.len(&self.geometry));
                     pixels.fill(0.0);
                     for (index, to) in range.zip(outputs.chunks_exact_mut(output.len())) {
-                        planes.fill(&self.geometry, pixels, image_of(index));
-                        correlate(to, weights, bias, &planes.views, pixels, grid, room);
+                        planes.fill(level, &self.geometry, pixels, image_of(index));
+                        correlate(level, to, weights, bias, &planes.views, pixels, grid, room);
                     }
                 });
             }
@@ -227,12 +258,18 @@ impl Algorithm for Direct {
     fn backward(&mut self, pass: Backward<'_>) {
         let Geometry { input, output, kernel: [tall, _], .. } = self.geometry;
         let (filters, window, run) = (output.channels, self.geometry.window(), self.run());
-        let images = pass.output_gradient.len() / output.len();
+        let (images, level) = (pass.output_gradient.len() / output.len(), pass.team.level());
         let (sums, share) = (self.sums(), self.share());
         let (turned, shares) = pass.workspace.split_at_mut(self.turned());
         if pass.input_gradient.is_some() {
-            let at = |row: usize, column: usize| (row % filters * tall + row / filters) * run + column;
-            pack(turned, tall * filters, run, pass.parameters, at);
+            // A panel has some columns of a run, and a row for each line and, within it, each filter.
+            for (panel, to) in turned.chunks_exact_mut(tall * filters * PANEL).enumerate() {
+                let first = panel * PANEL;
+                for (line, to) in to.chunks_exact_mut(filters * PANEL).enumerate() {
+                    let from = &pass.parameters[line * run + first..];
+                    copy_columns(level, to, from, tall * run, PANEL.min(run - first));
+                }
+            }
         }
         let input_gradient = pass.input_gradient.map(|gradient| Units::new(gradient, input.len()));
         pass.team.deal(images, (input_gradient, Shares::new(shares, share)), |range, (mut input_gradient, share)| {
@@ -246,20 +283,20 @@ impl Algorithm for Direct {
                 match &self.lanes {
                     Lanes::Filters(layout) => {
                         let image = padded(&self.geometry, image, share);
-                        add_filter_gradients(sums, output_gradient, layout.of(image));
+                        add_filter_gradients(level, sums, output_gradient, layout.of(image));
                     }
                     Lanes::Positions(planes) => {
                         let (room, lines) = share.split_at_mut(planes.len(&self.geometry));
                         let lines = &mut lines[..filters * planes.line(&self.geometry)];
-                        planes.fill(&self.geometry, room, image);
-                        planes.fill_lines(&self.geometry, lines, output_gradient);
-                        dots(lines, planes.line(&self.geometry), &planes.views, room, sums);
+                        planes.fill(level, &self.geometry, room, image);
+                        planes.fill_lines(level, &self.geometry, lines, output_gradient);
+                        dots(level, lines, planes.line(&self.geometry), &planes.views, room, sums);
                     }
                 }
                 // input' = the sum over all weights of output' where the weight met the pixel.
                 if let Some(input_gradient) = &mut input_gradient {
                     let to = &mut input_gradient[at * input.len()..][..input.len()];
-                    self.send_back(turned, runs, output_gradient, to);
+                    self.send_back(level, turned, runs, output_gradient, to);
                 }
             }
         });

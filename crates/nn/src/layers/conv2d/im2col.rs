@@ -3,13 +3,14 @@
 //!
 //! The matrix is never there as a whole: a block of rows is made, used while it is in the cache, and forgotten.
 
+use ringstep_cpu::Level;
+
 use super::super::{Backward, Forward};
-use super::few::Few;
 use super::{Algorithm, Geometry};
-use crate::kernels::matmul::{
-    ByColumns, Matrix, MatrixMut, Mode, Panels, apart, pack, panel_width, panels_len, product,
-};
-use crate::kernels::rows::add_to_rows;
+use crate::kernels::matmul::{Store, padded_stride, product};
+use crate::kernels::matrix::{ByColumns, Matrix, MatrixMut};
+use crate::kernels::pack::{PANEL, Panels, pack, panels_len};
+use crate::kernels::rows::{add_slice, add_to_rows};
 use crate::team::{Shares, Units};
 
 /// Numbers in a block of windows: a good part of the second-level cache.
@@ -19,13 +20,11 @@ const DEEP: usize = 128;
 
 pub(super) struct Im2col {
     geometry: Geometry,
-    /// Does a forward of few windows.
-    few: Few,
 }
 
 impl Im2col {
-    pub fn new(geometry: Geometry, batch: usize) -> Self {
-        Self { geometry, few: Few::new(geometry, batch) }
+    pub fn new(geometry: Geometry) -> Self {
+        Self { geometry }
     }
 
     /// Windows that are handled at once.
@@ -41,11 +40,11 @@ impl Im2col {
     /// Room that a thread takes for that.
     fn deep_share(&self) -> usize {
         let (window, filters) = (self.geometry.window(), self.geometry.output.channels);
-        self.deep_block() * (window.next_multiple_of(panel_width()) + apart(filters)) + window
+        self.deep_block() * (window.next_multiple_of(PANEL) + padded_stride(filters)) + window
     }
 
     /// The window of a position of the batch, as a row.
-    fn gather(&self, input: &[f32], position: usize, row: &mut [f32]) {
+    pub fn gather(&self, input: &[f32], position: usize, row: &mut [f32]) {
         let Geometry { input: from, kernel, .. } = self.geometry;
         let line = kernel[1] * from.channels;
         for (ky, to) in row.chunks_exact_mut(line).enumerate() {
@@ -61,13 +60,11 @@ impl Im2col {
     }
 
     /// Adds a row of gradients to the window of a position.
-    fn scatter(&self, row: &[f32], position: usize, input_gradient: &mut [f32]) {
+    fn scatter(&self, level: Level, row: &[f32], position: usize, input_gradient: &mut [f32]) {
         let line = self.geometry.kernel[1] * self.geometry.input.channels;
         for (ky, from) in row.chunks_exact(line).enumerate() {
             let Some(Line { start, before, length }) = self.line(position, ky) else { continue };
-            for (sum, gradient) in input_gradient[start..start + length].iter_mut().zip(&from[before..]) {
-                *sum += gradient;
-            }
+            add_slice(level, &mut input_gradient[start..start + length], &from[before..before + length]);
         }
     }
 
@@ -100,20 +97,25 @@ impl Algorithm for Im2col {
         "im2col"
     }
 
+    fn suits(&self, _: usize) -> bool {
+        true
+    }
+
+    fn adds(&self) -> bool {
+        true
+    }
+
     fn workspace(&self, _: usize, threads: usize) -> usize {
         let (window, filters) = (self.geometry.window(), self.geometry.output.channels);
         let panels = panels_len(window, filters).max(panels_len(filters, window));
         let share = self.block() * window;
-        self.few.workspace(threads).max(panels + threads * share).max(threads * self.deep_share())
+        (panels + threads * share).max(threads * self.deep_share())
     }
 
     fn forward(&mut self, pass: Forward<'_>, bias: Option<&[f32]>) {
-        let (window, filters) = (self.geometry.window(), self.geometry.output.channels);
+        let (window, filters, level) = (self.geometry.window(), self.geometry.output.channels, pass.team.level());
         let positions = pass.output.len() / filters;
         let weight = Matrix::new(pass.parameters, filters, window);
-        if self.few.suits(positions) {
-            return self.few.forward(pass, bias);
-        }
         let (panels, shares) = pass.workspace.split_at_mut(panels_len(window, filters));
         let weight = pack(pass.team, panels, weight.transposed());
         let block = self.block();
@@ -125,44 +127,44 @@ impl Algorithm for Im2col {
                     self.gather(pass.input, start + at, row);
                 }
                 let windows = Matrix::new(windows, rows, window);
-                product(MatrixMut::new(output, rows, filters), Mode::Set, windows, weight);
+                product(level, MatrixMut::new(output, rows, filters), Store::Overwrite, windows, weight);
                 if let Some(bias) = bias {
-                    add_to_rows(output, bias);
+                    add_to_rows(level, output, bias);
                 }
             }
         });
     }
 
     fn backward(&mut self, pass: Backward<'_>) {
-        let (window, filters, width) = (self.geometry.window(), self.geometry.output.channels, panel_width());
+        let (window, filters, level) = (self.geometry.window(), self.geometry.output.channels, pass.team.level());
         let positions = pass.output_gradient.len() / filters;
 
         // weight' = output'^T * windows; a thread computes some columns of it, and gathers no others.
         let block = self.deep_block();
         let weight_gradient = MatrixMut::new(pass.gradients, filters, window);
-        let parts = (ByColumns::new(weight_gradient, width), Shares::new(pass.workspace, self.deep_share()));
-        pass.team.deal(window.div_ceil(width), parts, |range, (mut gradient, share)| {
+        let parts = (ByColumns::new(weight_gradient, PANEL), Shares::new(pass.workspace, self.deep_share()));
+        pass.team.deal(window.div_ceil(PANEL), parts, |range, (mut gradient, share)| {
             let (row, share) = share.split_at_mut(window);
-            let (gradients, panels) = share.split_at_mut(block * apart(filters));
-            let first = range.start * width;
-            let columns = window.min(range.end * width) - first;
+            let (gradients, panels) = share.split_at_mut(block * padded_stride(filters));
+            let first = range.start * PANEL;
+            let columns = window.min(range.end * PANEL) - first;
             for start in (0..positions).step_by(block) {
                 let rows = block.min(positions - start);
                 for at in 0..rows {
                     self.gather(pass.input, start + at, row);
-                    for (panel, chunk) in row[first..first + columns].chunks(width).enumerate() {
-                        let to = &mut panels[(panel * rows + at) * width..][..width];
+                    for (panel, chunk) in row[first..first + columns].chunks(PANEL).enumerate() {
+                        let to = &mut panels[(panel * rows + at) * PANEL..][..PANEL];
                         to[..chunk.len()].copy_from_slice(chunk);
                         to[chunk.len()..].fill(0.0);
                     }
                 }
-                let mode = if start == 0 { Mode::Set } else { Mode::Add };
+                let store = if start == 0 { Store::Overwrite } else { Store::Accumulate };
                 let from = pass.output_gradient[start * filters..].chunks_exact(filters);
-                for (to, from) in gradients.chunks_exact_mut(apart(filters)).zip(from).take(rows) {
+                for (to, from) in gradients.chunks_exact_mut(padded_stride(filters)).zip(from).take(rows) {
                     to[..filters].copy_from_slice(from);
                 }
-                let output_gradient = Matrix::strided(gradients, rows, filters, apart(filters)).transposed();
-                product(gradient.reborrow(), mode, output_gradient, Panels::new(panels, rows, columns));
+                let output_gradient = Matrix::strided(gradients, rows, filters, padded_stride(filters)).transposed();
+                product(level, gradient.reborrow(), store, output_gradient, Panels::new(panels, rows, columns));
             }
         });
 
@@ -176,14 +178,16 @@ impl Algorithm for Im2col {
         let weight = pack(pass.team, panels, weight);
         let parts = (Units::new(input_gradient, image), Shares::new(shares, block * window));
         pass.team.deal(images, parts, |range, (input_gradient, windows)| {
-            input_gradient.fill(0.0);
+            if !pass.adds {
+                input_gradient.fill(0.0);
+            }
             let [first, end] = [range.start, range.end].map(|image| image * self.geometry.positions());
             for start in (first..end).step_by(block) {
                 let rows = block.min(end - start);
                 let output_gradient = Matrix::new(&pass.output_gradient[start * filters..], rows, filters);
-                product(MatrixMut::new(windows, rows, window), Mode::Set, output_gradient, weight);
+                product(level, MatrixMut::new(windows, rows, window), Store::Overwrite, output_gradient, weight);
                 for (at, row) in windows.chunks_exact(window).take(rows).enumerate() {
-                    self.scatter(row, start + at - first, input_gradient);
+                    self.scatter(level, row, start + at - first, input_gradient);
                 }
             }
         });

@@ -1,14 +1,15 @@
 //! Two-dimensional convolution, by the algorithm that suits its shape.
 
 mod direct;
-mod few;
+pub(crate) mod frozen;
 mod im2col;
+mod pairs;
 mod passes;
 mod transforms;
 mod whole;
 mod winograd;
 
-use super::{Backward, Forward, Layer, Rereads, Shape, Start, Tensor};
+use super::{Backward, Forward, Inference, Layer, Rereads, Shape, Start, Tensor};
 use crate::kernels::rows::sum_rows;
 use crate::team::{Shares, Team};
 
@@ -58,6 +59,10 @@ impl Geometry {
 /// How a convolution is computed. Parameters are the filters without the biases. // O,KH,KW,C
 trait Algorithm: Send {
     fn name(&self) -> &'static str;
+    /// Whether it is the right one for so many images.
+    fn suits(&self, images: usize) -> bool;
+    /// Whether backward can add to the gradient of the input.
+    fn adds(&self) -> bool;
     fn workspace(&self, batch: usize, threads: usize) -> usize;
     fn forward(&mut self, pass: Forward<'_>, bias: Option<&[f32]>);
     fn backward(&mut self, pass: Backward<'_>);
@@ -67,22 +72,28 @@ trait Algorithm: Send {
 pub struct Conv2d {
     geometry: Geometry,
     bias: bool,
-    algorithm: Box<dyn Algorithm>,
+    /// Those that can do it; the first that suits the number of images does. The last suits any.
+    algorithms: Vec<Box<dyn Algorithm>>,
 }
 
 impl Conv2d {
-    /// With a bias a filter or without, for up to `batch` images.
-    pub fn new(geometry: Geometry, bias: bool, batch: usize) -> Self {
-        let algorithm: Box<dyn Algorithm> = if whole::Whole::suits(&geometry) {
-            Box::new(whole::Whole::new(geometry))
-        } else if winograd::Winograd::suits(&geometry, batch) {
-            Box::new(winograd::Winograd::new(geometry))
-        } else if direct::Direct::suits(&geometry) {
-            Box::new(direct::Direct::new(geometry))
-        } else {
-            Box::new(im2col::Im2col::new(geometry, batch))
-        };
-        Self { geometry, bias, algorithm }
+    /// With a bias a filter or without.
+    pub fn new(geometry: Geometry, bias: bool) -> Self {
+        fn boxed(algorithm: impl Algorithm + 'static) -> Box<dyn Algorithm> {
+            Box::new(algorithm)
+        }
+        let mut algorithms = Vec::new();
+        algorithms.extend(whole::Whole::new(geometry).map(boxed));
+        algorithms.extend(pairs::Pairs::new(geometry).map(boxed));
+        algorithms.extend(winograd::Winograd::new(geometry).map(boxed));
+        algorithms.extend(direct::Direct::new(geometry).map(boxed));
+        algorithms.push(boxed(im2col::Im2col::new(geometry)));
+        Self { geometry, bias, algorithms }
+    }
+
+    /// The place of the algorithm for so many images.
+    fn choice(&self, images: usize) -> usize {
+        self.algorithms.iter().position(|algorithm| algorithm.suits(images)).expect("the last suits any number")
     }
 
     fn filters(&self) -> usize {
@@ -95,8 +106,8 @@ impl Layer for Conv2d {
         "conv2d"
     }
 
-    fn algorithm(&self) -> &'static str {
-        self.algorithm.name()
+    fn algorithm(&self, images: usize) -> &'static str {
+        self.algorithms[self.choice(images)].name()
     }
 
     fn output(&self) -> Shape {
@@ -122,7 +133,20 @@ impl Layer for Conv2d {
     }
 
     fn workspace(&self, batch: usize, threads: usize) -> usize {
-        self.algorithm.workspace(batch, threads).max(threads * self.filters())
+        // For fewer images another algorithm may be chosen.
+        let candidates = self.algorithms.iter().take(self.choice(0) + 1);
+        let most = candidates.map(|algorithm| algorithm.workspace(batch, threads)).max();
+        most.unwrap_or(0).max(threads * self.filters())
+    }
+
+    fn adds(&self) -> bool {
+        self.algorithms.iter().take(self.choice(0) + 1).all(|algorithm| algorithm.adds())
+    }
+
+    fn inference(&self, parameters: &[f32], _: &[f32]) -> Inference {
+        let (weights, bias) = parameters.split_at(self.filters() * self.geometry.window());
+        let bias = if self.bias { bias.to_vec() } else { vec![0.0; self.filters()] };
+        Inference::Conv { geometry: self.geometry, weights: weights.to_vec(), bias }
     }
 
     fn rereads(&self) -> Rereads {
@@ -131,7 +155,8 @@ impl Layer for Conv2d {
 
     fn forward(&mut self, pass: Forward<'_>) {
         let (weight, bias) = pass.parameters.split_at(self.filters() * self.geometry.window());
-        self.algorithm.forward(Forward { parameters: weight, ..pass }, self.bias.then_some(bias));
+        let choice = self.choice(pass.output.len() / self.geometry.output.len());
+        self.algorithms[choice].forward(Forward { parameters: weight, ..pass }, self.bias.then_some(bias));
     }
 
     fn backward(&mut self, pass: Backward<'_>) {
@@ -144,19 +169,20 @@ impl Layer for Conv2d {
             return weight_gradient.fill(0.0);
         }
         let parameters = &pass.parameters[..filters];
-        self.algorithm.backward(Backward { parameters, gradients: weight_gradient, ..pass });
+        let choice = self.choice(pass.output_gradient.len() / self.geometry.output.len());
+        self.algorithms[choice].backward(Backward { parameters, gradients: weight_gradient, ..pass });
     }
 }
 
 /// Adds up the gradients of all positions; each thread those of some, in its part of the workspace.
 fn sum_positions(team: &mut Team, gradients: &[f32], sums: &mut [f32], workspace: &mut [f32]) {
-    let (filters, threads) = (sums.len(), team.threads());
+    let (filters, threads, level) = (sums.len(), team.threads(), team.level());
     let parts = &mut workspace[..threads * filters];
     parts.fill(0.0);
     team.deal(gradients.len() / filters, Shares::new(parts, filters), |range, sums| {
-        sum_rows(&gradients[range.start * filters..range.end * filters], sums);
+        sum_rows(level, &gradients[range.start * filters..range.end * filters], sums);
     });
-    sum_rows(parts, sums);
+    sum_rows(level, parts, sums);
 }
 
 #[cfg(test)]
@@ -226,9 +252,9 @@ mod tests {
             let geometry = geometry(case);
             let batch = case.7;
             for threads in 1..=3 {
-                let mut layer = Conv2d::new(geometry, true, batch);
+                let mut layer = Conv2d::new(geometry, true);
                 let mut bench = check::Bench::new(&mut layer, geometry.input, batch, threads);
-                let output = bench.forward(batch, true);
+                let output = bench.forward(batch);
                 let expected = reference(&bench.parameters, &bench.input, geometry);
                 let scale = expected.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
                 for (at, (fast, plain)) in output.iter().zip(expected).enumerate() {
@@ -261,7 +287,7 @@ mod tests {
             let geometry = geometry(case);
             // Room for more images than there are: a part of a batch must work too.
             for bias in [true, false] {
-                let mut layer = Conv2d::new(geometry, bias, case.7 + 2);
+                let mut layer = Conv2d::new(geometry, bias);
                 check::gradients(&mut layer, geometry.input, case.7, 0.5, 1e-4);
             }
         }

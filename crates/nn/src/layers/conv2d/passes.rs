@@ -1,293 +1,83 @@
 //! The passes of Winograd's convolution over maps, filters and frequencies: [`super::transforms`] for many channels.
 
-use super::transforms::{F2, F4, Filtering, LANES, Lane, Tile, both_sides};
-use crate::kernels::matmul::MatrixMut;
-use crate::kernels::simd::vectorised;
+use std::ops::Range;
 
-/// Which pixels of a square window are within a map, and where they lie in the batch.
+use ringstep_cpu::{Simd, kernels};
+
+use super::super::Shape;
+use super::Geometry;
+use super::frozen::Epilogue;
+use super::transforms::{A, ATransposed, B, BTransposed, FREQUENCIES, G, GTransposed, OUT, TAPS, Times, WINDOW};
+use crate::kernels::matrix::MatrixMut;
+use crate::kernels::pack::PANEL;
+use crate::kernels::transpose::SQUARE;
+
+/// How the maps of a batch are cut into tiles.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Window {
-    /// The first pixel within the map.
-    pub pixel: usize,
-    /// Of the map.
-    pub width: usize,
-    pub top: usize,
-    pub bottom: usize,
-    pub left: usize,
-    pub right: usize,
+pub(super) struct Tiling {
+    input: Shape,
+    output: Shape,
+    padding: [usize; 2],
+    /// Tiles of an image, down and across.
+    tiles: [usize; 2],
 }
 
-vectorised! {
-    /// `B^T d B` of a window, for `count` channels from `channel` on; each frequency goes to its row of `to`, from
-    /// `column` on.
-    pub(super) fn transform_windows(
-        tile: Tile,
-        from: &[f32],
-        channels: usize,
-        channel: usize,
-        window: Window,
-        to: &mut MatrixMut<'_>,
-        column: usize,
-        count: usize,
-    ) {
-        #[inline(always)]
-        fn go<F: Filtering<N, M>, const N: usize, const M: usize>(
-            from: &[f32],
-            channels: usize,
-            window: Window,
-            to: &mut MatrixMut<'_>,
-            column: usize,
-            count: usize,
-        ) {
-            let mut half = [[Lane::default(); N]; N];
-            for lane in (0..count).step_by(LANES) {
-                let store = |row, at, value: Lane| value.store(to.part(row * N + at, column + lane, LANES));
-                if window.is_whole(N) {
-                    both_sides(&mut half, |row, at| window.load(from, channels, lane, row, at), F::b_t, store);
-                } else {
-                    both_sides(&mut half, |row, at| window.load_or_zero(from, channels, lane, row, at), F::b_t, store);
-                }
-            }
-        }
-        let from = &from[channel..];
-        match tile {
-            Tile::Two => go::<F2, 4, 2>(from, channels, window, to, column, count),
-            Tile::Four => go::<F4, 6, 4>(from, channels, window, to, column, count),
-        }
+/// Which rows and columns of a square are within a map.
+#[derive(Debug, Clone, Copy)]
+struct Clip {
+    top: usize,
+    bottom: usize,
+    left: usize,
+    right: usize,
+}
+
+impl Tiling {
+    pub fn new(geometry: &Geometry) -> Self {
+        let Geometry { input, output, padding, .. } = *geometry;
+        Self { input, output, padding, tiles: [output.height, output.width].map(|length| length.div_ceil(OUT)) }
     }
 
-    /// `A Y' A^T` of a tile.
-    pub(super) fn spread_tiles(
-        tile: Tile,
-        from: &[f32],
-        channels: usize,
-        window: Window,
-        to: &mut MatrixMut<'_>,
-        column: usize,
-    ) {
-        #[inline(always)]
-        fn go<F: Filtering<N, M>, const N: usize, const M: usize>(
-            from: &[f32],
-            channels: usize,
-            window: Window,
-            to: &mut MatrixMut<'_>,
-            column: usize,
-        ) {
-            let mut half = [[Lane::default(); M]; N];
-            for lane in (0..channels).step_by(LANES) {
-                let store = |row, at, value: Lane| value.store(to.part(row * N + at, column + lane, LANES));
-                if window.is_whole(M) {
-                    both_sides(&mut half, |row, at| window.load(from, channels, lane, row, at), F::a, store);
-                } else {
-                    both_sides(&mut half, |row, at| window.load_or_zero(from, channels, lane, row, at), F::a, store);
-                }
-            }
-        }
-        match tile {
-            Tile::Two => go::<F2, 4, 2>(from, channels, window, to, column),
-            Tile::Four => go::<F4, 6, 4>(from, channels, window, to, column),
-        }
+    /// Tiles of an image.
+    pub fn per_image(&self) -> usize {
+        self.tiles[0] * self.tiles[1]
     }
 
-    /// `G g G^T` of the `width` filters of a panel. // W,3,3,C to F,C,W
-    pub(super) fn transform_filters(
-        tile: Tile,
-        from: &[f32],
-        channels: usize,
-        width: usize,
-        to: &mut [f32],
-        plane: usize,
-    ) {
-        #[inline(always)]
-        fn go<F: Filtering<N, M>, const N: usize, const M: usize>(
-            from: &[f32],
-            channels: usize,
-            width: usize,
-            to: &mut [f32],
-            plane: usize,
-        ) {
-            let mut half = [[Lane::default(); 3]; N];
-            let mut transformed = [[[Lane::default(); N]; N]; LANES];
-            for filter in (0..width).step_by(LANES) {
-                for channel in (0..channels).step_by(LANES) {
-                    for (at, transformed) in transformed.iter_mut().enumerate() {
-                        let from = &from[(filter + at) * 9 * channels + channel..];
-                        let load = |row, column| Lane::load(&from[(row * 3 + column) * channels..]);
-                        both_sides(&mut half, load, F::g, |row, column, value| transformed[row][column] = value);
-                    }
-                    for frequency in 0..N * N {
-                        for lane in 0..LANES {
-                            let to = &mut to[frequency * plane + (channel + lane) * width + filter..][..LANES];
-                            for (at, to) in to.iter_mut().enumerate() {
-                                *to = transformed[at][frequency / N][frequency % N].0[lane];
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        match tile {
-            Tile::Two => go::<F2, 4, 2>(from, channels, width, to, plane),
-            Tile::Four => go::<F4, 6, 4>(from, channels, width, to, plane),
-        }
+    /// The pixels of a map that a square of `size` pixels, beginning `padding` before a tile, covers: the number that its
+    /// first pixel would have in the batch if the map went on beyond its edges, and which are within it.
+    #[inline(always)]
+    fn square(&self, tile: usize, map: Shape, size: usize, padding: [usize; 2]) -> (isize, Clip) {
+        let (image, at) = (tile / self.per_image(), tile % self.per_image());
+        let [y, x] = [at / self.tiles[1], at % self.tiles[1]].map(|tile| tile * OUT);
+        let first = padding[0].saturating_sub(y).min(size);
+        let left = padding[1].saturating_sub(x).min(size);
+        let clip = Clip {
+            top: first,
+            bottom: (map.height + padding[0]).saturating_sub(y).clamp(first, size),
+            left,
+            right: (map.width + padding[1]).saturating_sub(x).clamp(left, size),
+        };
+        let row = (image * map.height + y) as isize - padding[0] as isize;
+        (row * map.width as isize + x as isize - padding[1] as isize, clip)
     }
 
-    /// `G g G^T` of all filters, for the `width` channels of a panel. // O,3,3,C to F,O,W
-    pub(super) fn transform_filters_transposed(
-        tile: Tile,
-        from: &[f32],
-        channels: usize,
-        channel: usize,
-        width: usize,
-        filters: usize,
-        to: &mut [f32],
-        plane: usize,
-    ) {
-        #[inline(always)]
-        fn go<F: Filtering<N, M>, const N: usize, const M: usize>(
-            from: &[f32],
-            channels: usize,
-            width: usize,
-            filters: usize,
-            to: &mut [f32],
-            plane: usize,
-        ) {
-            let mut half = [[Lane::default(); 3]; N];
-            for filter in 0..filters {
-                for lane in (0..width).step_by(LANES) {
-                    let from = &from[filter * 9 * channels + lane..];
-                    let load = |row, column| Lane::load(&from[(row * 3 + column) * channels..]);
-                    let to = &mut to[filter * width + lane..];
-                    let store = |row, column, value: Lane| value.store(&mut to[(row * N + column) * plane..]);
-                    both_sides(&mut half, load, F::g, store);
-                }
-            }
-        }
-        let from = &from[channel..];
-        match tile {
-            Tile::Two => go::<F2, 4, 2>(from, channels, width, filters, to, plane),
-            Tile::Four => go::<F4, 6, 4>(from, channels, width, filters, to, plane),
-        }
+    #[inline(always)]
+    fn input_window(&self, tile: usize) -> (isize, Clip) {
+        self.square(tile, self.input, WINDOW, self.padding)
     }
 
-    /// `A^T M A` of a tile, plus the bias. // F,T,W to the pixels of the tile
-    pub(super) fn inverse_tiles(
-        tile: Tile,
-        from: &[f32],
-        plane: usize,
-        width: usize,
-        index: usize,
-        bias: Option<&[f32]>,
-        window: Window,
-        to: &mut MatrixMut<'_>,
-        column: usize,
-    ) {
-        #[inline(always)]
-        fn go<F: Filtering<N, M>, const N: usize, const M: usize>(
-            from: &[f32],
-            plane: usize,
-            width: usize,
-            bias: Option<&[f32]>,
-            window: Window,
-            to: &mut MatrixMut<'_>,
-            column: usize,
-        ) {
-            let mut half = [[Lane::default(); N]; M];
-            for lane in (0..width).step_by(LANES) {
-                let load = |row, at| Lane::load(&from[(row * N + at) * plane + lane..]);
-                let bias = bias.map_or(Lane::default(), |bias| Lane::load(&bias[lane..]));
-                both_sides(&mut half, load, F::a_t, |row, at, pixel| {
-                    if window.contains(row, at) {
-                        (pixel + bias).store(to.part(window.place(row, at), column + lane, LANES));
-                    }
-                });
-            }
-        }
-        let from = &from[index * width..];
-        match tile {
-            Tile::Two => go::<F2, 4, 2>(from, plane, width, bias, window, to, column),
-            Tile::Four => go::<F4, 6, 4>(from, plane, width, bias, window, to, column),
-        }
+    #[inline(always)]
+    fn output_tile(&self, tile: usize) -> (isize, Clip) {
+        self.square(tile, self.output, OUT, [0, 0])
     }
 
-    /// Adds `B V' B^T` of a window to the pixels that it covers. // F,T,W to the pixels of the window
-    pub(super) fn add_windows(
-        tile: Tile,
-        from: &[f32],
-        plane: usize,
-        width: usize,
-        index: usize,
-        window: Window,
-        to: &mut MatrixMut<'_>,
-        column: usize,
-    ) {
-        #[inline(always)]
-        fn go<F: Filtering<N, M>, const N: usize, const M: usize>(
-            from: &[f32],
-            plane: usize,
-            width: usize,
-            window: Window,
-            to: &mut MatrixMut<'_>,
-            column: usize,
-        ) {
-            let mut half = [[Lane::default(); N]; N];
-            for lane in (0..width).step_by(LANES) {
-                let load = |row, at| Lane::load(&from[(row * N + at) * plane + lane..]);
-                both_sides(&mut half, load, F::b, |row, at, value| {
-                    if window.contains(row, at) {
-                        let to = to.part(window.place(row, at), column + lane, LANES);
-                        (Lane::load(to) + value).store(to);
-                    }
-                });
-            }
-        }
-        let from = &from[index * width..];
-        match tile {
-            Tile::Two => go::<F2, 4, 2>(from, plane, width, window, to, column),
-            Tile::Four => go::<F4, 6, 4>(from, plane, width, window, to, column),
-        }
-    }
-
-    /// `G^T U' G` of all filters, for the channels of a panel. // F,O,W to O,3,3,W
-    pub(super) fn inverse_filters(
-        tile: Tile,
-        from: &[f32],
-        plane: usize,
-        filters: usize,
-        width: usize,
-        to: &mut MatrixMut<'_>,
-        column: usize,
-    ) {
-        #[inline(always)]
-        fn go<F: Filtering<N, M>, const N: usize, const M: usize>(
-            from: &[f32],
-            plane: usize,
-            filters: usize,
-            width: usize,
-            to: &mut MatrixMut<'_>,
-            column: usize,
-        ) {
-            let mut half = [[Lane::default(); N]; 3];
-            for filter in 0..filters {
-                for lane in (0..width).step_by(LANES) {
-                    let from = &from[filter * width + lane..];
-                    let load = |row, at| Lane::load(&from[(row * N + at) * plane..]);
-                    let store = |row, at, value: Lane| {
-                        value.store(to.part(filter * 9 + row * 3 + at, column + lane, LANES));
-                    };
-                    both_sides(&mut half, load, F::g_t, store);
-                }
-            }
-        }
-        match tile {
-            Tile::Two => go::<F2, 4, 2>(from, plane, filters, width, to, column),
-            Tile::Four => go::<F4, 6, 4>(from, plane, filters, width, to, column),
-        }
+    /// Panics unless the maps of all these tiles are among so many images.
+    fn check(&self, tiles: &Range<usize>, images: usize) {
+        assert!(tiles.end <= images * self.per_image(), "tiles beyond the batch");
     }
 }
 
-impl Window {
-    /// Whether all of a window of `size` x `size` is within the map.
+impl Clip {
+    /// Whether all of a square of this size is within the map.
     #[inline(always)]
     fn is_whole(self, size: usize) -> bool {
         self.top + self.left == 0 && self.bottom.min(self.right) == size
@@ -295,24 +85,348 @@ impl Window {
 
     #[inline(always)]
     fn contains(self, row: usize, column: usize) -> bool {
-        (self.top..self.bottom).contains(&row) && (self.left..self.right).contains(&column)
+        row >= self.top && row < self.bottom && column >= self.left && column < self.right
+    }
+}
+
+/// Elements that lie in rows and columns, these so far apart.
+#[derive(Debug, Clone, Copy)]
+struct Square {
+    start: *mut f32,
+    row: usize,
+    column: usize,
+}
+
+impl Square {
+    /// Of frequencies, a plane apart.
+    #[inline(always)]
+    fn of_frequencies(start: *const f32, plane: usize) -> Self {
+        Self { start: start.cast_mut(), row: WINDOW * plane, column: plane }
     }
 
-    /// Where a pixel that the window contains lies in the batch.
+    /// Of pixels; the first may lie outside of the map.
     #[inline(always)]
-    fn place(self, row: usize, column: usize) -> usize {
-        self.pixel + (row - self.top) * self.width + column - self.left
+    fn of_pixels(map: *const f32, first: isize, width: usize, channels: usize) -> Self {
+        let start = map.cast_mut().wrapping_offset(first * channels as isize);
+        Self { start, row: width * channels, column: channels }
     }
 
-    /// Some channels of a pixel that the window contains.
     #[inline(always)]
-    fn load(self, from: &[f32], channels: usize, channel: usize, row: usize, column: usize) -> Lane {
-        Lane::load(&from[self.place(row, column) * channels + channel..])
+    fn at(self, row: usize, column: usize) -> *mut f32 {
+        self.start.wrapping_add(row * self.row + column * self.column)
     }
 
-    /// Some channels of a pixel; what is outside of the map is zero.
+    /// The same elements of other channels.
     #[inline(always)]
-    fn load_or_zero(self, from: &[f32], channels: usize, channel: usize, row: usize, column: usize) -> Lane {
-        if self.contains(row, column) { self.load(from, channels, channel, row, column) } else { Lane::default() }
+    fn shifted(self, lanes: usize) -> Self {
+        Self { start: self.start.wrapping_add(lanes), ..self }
+    }
+}
+
+/// `matrix * x`, column by column.
+///
+/// # Safety
+/// A vector can be loaded from each element of the square, or, of a clipped one, from those within the map.
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn from_left<S: Simd, T: Times<I, O>, const I: usize, const O: usize>(
+    simd: S,
+    from: Square,
+    clip: Option<Clip>,
+) -> [[S::Vector; I]; O] {
+    let mut half = [[simd.zero(); I]; O];
+    for column in 0..I {
+        let mut vectors = [simd.zero(); I];
+        for row in 0..I {
+            if clip.is_none_or(|clip| clip.contains(row, column)) {
+                // SAFETY: the caller's promise.
+                vectors[row] = unsafe { simd.load(from.at(row, column)) };
+            }
+        }
+        let products = T::times(simd, vectors);
+        for row in 0..O {
+            half[row][column] = products[row];
+        }
+    }
+    half
+}
+
+/// `half * matrix^T`, stored row by row.
+///
+/// # Safety
+/// A vector can be stored to each element of the square.
+#[inline(always)]
+#[allow(unsafe_code)]
+unsafe fn from_right<S: Simd, T: Times<I, O>, const I: usize, const O: usize>(
+    simd: S,
+    half: [[S::Vector; I]; O],
+    to: Square,
+) {
+    for row in 0..O {
+        let products = T::times(simd, half[row]);
+        for column in 0..O {
+            // SAFETY: the caller's promise.
+            unsafe { simd.store(to.at(row, column), products[column]) };
+        }
+    }
+}
+
+/// Some channels of the maps of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Channels<'a> {
+    /// N,H,W,C
+    pub maps: &'a [f32],
+    /// Of a pixel.
+    pub all: usize,
+    /// Those that are meant.
+    pub range: (usize, usize),
+}
+
+/// Panics unless rows of frequencies have room for so many tiles, `stride` apart, of so many channels.
+fn check_rows([rows, columns, _]: [usize; 3], tiles: usize, stride: usize, channels: usize) {
+    assert!(rows == FREQUENCIES && channels.is_multiple_of(PANEL), "frequencies of whole panels");
+    assert!(tiles == 0 || (tiles - 1) * stride + channels <= columns, "tiles beyond the rows");
+}
+
+kernels! {
+    /// `B^T d B` of some tiles' windows; each frequency goes to its row of `to`, tiles `stride` apart.
+    pub(super) fn transform_windows<S>(simd: S, tiling: &Tiling, tiles: Range<usize>, from: Channels<'_>, to: &mut MatrixMut<'_>, stride: usize) {
+        let Channels { maps, all, range: (first, end) } = from;
+        tiling.check(&tiles, maps.len() / tiling.input.len());
+        check_rows(to.size(), tiles.len(), stride, end - first);
+        assert!(end <= all && all == tiling.input.channels);
+        let (rows, [_, _, plane]) = (to.as_mut_ptr(), to.size());
+        for (index, tile) in tiles.enumerate() {
+            let (pixel, clip) = tiling.input_window(tile);
+            let pixels = Square::of_pixels(maps.as_ptr(), pixel, tiling.input.width, all).shifted(first);
+            let frequencies = Square::of_frequencies(rows, plane).shifted(index * stride);
+            // SAFETY: the checks above: all tiles are within the maps, but for what is clipped, and have room in the rows.
+            unsafe {
+                if clip.is_whole(WINDOW) {
+                    for lane in (0..end - first).step_by(S::LANES) {
+                        let half = from_left::<S, BTransposed, WINDOW, WINDOW>(simd, pixels.shifted(lane), None);
+                        from_right::<S, BTransposed, WINDOW, WINDOW>(simd, half, frequencies.shifted(lane));
+                    }
+                } else {
+                    for lane in (0..end - first).step_by(S::LANES) {
+                        let half = from_left::<S, BTransposed, WINDOW, WINDOW>(simd, pixels.shifted(lane), Some(clip));
+                        from_right::<S, BTransposed, WINDOW, WINDOW>(simd, half, frequencies.shifted(lane));
+                    }
+                }
+            }
+        }
+    }
+
+    /// `A Y' A^T` of some tiles; each frequency goes to its row of `to`, tiles `stride` apart.
+    pub(super) fn spread_tiles<S>(simd: S, tiling: &Tiling, tiles: Range<usize>, maps: &[f32], to: &mut MatrixMut<'_>, stride: usize) {
+        let channels = tiling.output.channels;
+        tiling.check(&tiles, maps.len() / tiling.output.len());
+        check_rows(to.size(), tiles.len(), stride, channels);
+        let (rows, [_, _, plane]) = (to.as_mut_ptr(), to.size());
+        for (index, tile) in tiles.enumerate() {
+            let (pixel, clip) = tiling.output_tile(tile);
+            let pixels = Square::of_pixels(maps.as_ptr(), pixel, tiling.output.width, channels);
+            let frequencies = Square::of_frequencies(rows, plane).shifted(index * stride);
+            // SAFETY: as in `transform_windows`.
+            unsafe {
+                if clip.is_whole(OUT) {
+                    for lane in (0..channels).step_by(S::LANES) {
+                        let half = from_left::<S, A, OUT, WINDOW>(simd, pixels.shifted(lane), None);
+                        from_right::<S, A, OUT, WINDOW>(simd, half, frequencies.shifted(lane));
+                    }
+                } else {
+                    for lane in (0..channels).step_by(S::LANES) {
+                        let half = from_left::<S, A, OUT, WINDOW>(simd, pixels.shifted(lane), Some(clip));
+                        from_right::<S, A, OUT, WINDOW>(simd, half, frequencies.shifted(lane));
+                    }
+                }
+            }
+        }
+    }
+
+    /// `G g G^T` of the filters of a panel. // PANEL,3,3,C to F,C,PANEL
+    ///
+    /// Vectors run along channels where the filters lie and along filters in the panel: the nine weights are transposed
+    /// first, since there are four times as many frequencies.
+    pub(super) fn transform_filters<S>(simd: S, filters: &[f32], channels: usize, to: &mut [f32], plane: usize) {
+        assert!(channels.is_multiple_of(SQUARE) && filters.len() >= PANEL * TAPS * TAPS * channels);
+        assert!(plane >= channels * PANEL && to.len() >= (FREQUENCIES - 1) * plane + channels * PANEL);
+        let mut weights = [[[0.0f32; PANEL]; SQUARE]; TAPS * TAPS];
+        for channel in (0..channels).step_by(SQUARE) {
+            for (tap, weights) in weights.iter_mut().enumerate() {
+                for filter in (0..PANEL).step_by(SQUARE) {
+                    // SAFETY: the assertions above; a square of the weights.
+                    unsafe {
+                        let from = filters.as_ptr().add((filter * TAPS * TAPS + tap) * channels + channel);
+                        let to = weights.as_mut_ptr().cast::<f32>().add(filter);
+                        simd.transpose_square(from, TAPS * TAPS * channels, SQUARE, to, PANEL, SQUARE);
+                    }
+                }
+            }
+            let weights = weights.as_ptr().cast::<f32>();
+            for at in 0..SQUARE {
+                for lane in (0..PANEL).step_by(S::LANES) {
+                    // SAFETY: the assertions above.
+                    unsafe {
+                        let taps = Square { start: weights.add(at * PANEL + lane).cast_mut(), row: TAPS * SQUARE * PANEL, column: SQUARE * PANEL };
+                        let half = from_left::<S, G, TAPS, WINDOW>(simd, taps, None);
+                        let frequencies = Square::of_frequencies(to.as_mut_ptr().add((channel + at) * PANEL + lane), plane);
+                        from_right::<S, G, TAPS, WINDOW>(simd, half, frequencies);
+                    }
+                }
+            }
+        }
+    }
+
+    /// `G g G^T` of all filters, for a panel of channels from `channel` on. // O,3,3,C to F,O,PANEL
+    pub(super) fn transform_filters_transposed<S>(simd: S, filters: &[f32], channels: usize, channel: usize, to: &mut [f32], plane: usize) {
+        let count = filters.len() / (TAPS * TAPS * channels);
+        assert!(channel + PANEL <= channels && plane >= count * PANEL && to.len() >= (FREQUENCIES - 1) * plane + count * PANEL);
+        for filter in 0..count {
+            for lane in (0..PANEL).step_by(S::LANES) {
+                // SAFETY: the assertion above.
+                unsafe {
+                    let start = filters.as_ptr().add(filter * TAPS * TAPS * channels + channel + lane).cast_mut();
+                    let half = from_left::<S, G, TAPS, WINDOW>(simd, Square { start, row: TAPS * channels, column: channels }, None);
+                    let frequencies = Square::of_frequencies(to.as_mut_ptr().add(filter * PANEL + lane), plane);
+                    from_right::<S, G, TAPS, WINDOW>(simd, half, frequencies);
+                }
+            }
+        }
+    }
+
+    /// `G^T U' G` of all filters, for the channels of a panel. // F,O,PANEL to O,3,3 rows of PANEL columns
+    pub(super) fn inverse_filters<S>(simd: S, from: &[f32], plane: usize, to: &mut MatrixMut<'_>) {
+        let [rows, columns, row] = to.size();
+        let filters = rows / (TAPS * TAPS);
+        assert!(columns == PANEL && from.len() >= (FREQUENCIES - 1) * plane + filters * PANEL);
+        for filter in 0..filters {
+            for lane in (0..PANEL).step_by(S::LANES) {
+                // SAFETY: the assertion above.
+                unsafe {
+                    let frequencies = Square::of_frequencies(from.as_ptr().add(filter * PANEL + lane), plane);
+                    let half = from_left::<S, GTransposed, WINDOW, TAPS>(simd, frequencies, None);
+                    let start = to.as_mut_ptr().add(filter * TAPS * TAPS * row + lane);
+                    from_right::<S, GTransposed, WINDOW, TAPS>(simd, half, Square { start, row: TAPS * row, column: row });
+                }
+            }
+        }
+    }
+
+    /// `A^T M A` of some tiles, plus the bias, to a panel's columns of the pixels. // F,T,PANEL to N,H,W rows of PANEL columns
+    pub(super) fn inverse_tiles<S>(simd: S, tiling: &Tiling, tiles: Range<usize>, from: &[f32], plane: usize, bias: Option<&[f32]>, to: &mut MatrixMut<'_>) {
+        let [rows, columns, row] = to.size();
+        tiling.check(&tiles, rows / (tiling.output.height * tiling.output.width));
+        assert!(columns == PANEL && bias.is_none_or(|bias| bias.len() == PANEL) && from.len() >= (FREQUENCIES - 1) * plane + tiles.len() * PANEL);
+        for lane in (0..PANEL).step_by(S::LANES) {
+            let bias = match bias {
+                // SAFETY: there is a number for each column.
+                Some(bias) => unsafe { simd.load(bias.as_ptr().add(lane)) },
+                None => simd.zero(),
+            };
+            for (index, tile) in tiles.clone().enumerate() {
+                let (pixel, clip) = tiling.output_tile(tile);
+                let pixels = Square::of_pixels(to.as_mut_ptr(), pixel, tiling.output.width, row).shifted(lane);
+                // SAFETY: the checks above.
+                unsafe {
+                    let frequencies = Square::of_frequencies(from.as_ptr().add(index * PANEL + lane), plane);
+                    let half = from_left::<S, ATransposed, WINDOW, OUT>(simd, frequencies, None);
+                    for y in 0..OUT {
+                        let products = ATransposed::times(simd, half[y]);
+                        for x in 0..OUT {
+                            if clip.contains(y, x) {
+                                simd.store(pixels.at(y, x), products[x] + bias);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The same for a frozen convolution, which does what follows before a tile is stored.
+    pub(super) fn finish_tiles<S>(simd: S, tiling: &Tiling, tiles: Range<usize>, from: &[f32], plane: usize, epilogue: Epilogue<'_>, to: &mut MatrixMut<'_>) {
+        let ([pixels, columns, stride], start) = (to.size(), to.as_mut_ptr());
+        let Shape { height, width, .. } = tiling.output;
+        let side = if epilogue.pool.is_some() { 2 } else { 1 };
+        let [tall, wide] = [height / side, width / side];
+        let images = if tall * wide == 0 { 0 } else { pixels / (tall * wide) };
+        tiling.check(&tiles, images);
+        assert!(columns == PANEL && from.len() >= (FREQUENCIES - 1) * plane + tiles.len() * PANEL);
+        let end = (images * height * width).checked_sub(1).map_or(0, |last| last * epilogue.stride + columns);
+        assert!(epilogue.residual.is_none_or(|residual| end <= residual.len()));
+        for lane in (0..PANEL).step_by(S::LANES) {
+            // SAFETY: there is a number for each column of a panel.
+            let bias = unsafe { simd.load(epilogue.bias.as_ptr().add(lane)) };
+            for (index, tile) in tiles.clone().enumerate() {
+                let (image, at) = (tile / tiling.per_image(), tile % tiling.per_image());
+                let [top, left] = [at / tiling.tiles[1], at % tiling.tiles[1]].map(|tile| tile * OUT);
+                // SAFETY: the checks above; what is outside of the map is left out.
+                unsafe {
+                    let frequencies = Square::of_frequencies(from.as_ptr().add(index * PANEL + lane), plane);
+                    let half = from_left::<S, ATransposed, WINDOW, OUT>(simd, frequencies, None);
+                    let mut rows = [[simd.zero(); OUT]; OUT];
+                    for y in 0..OUT {
+                        rows[y] = ATransposed::times(simd, half[y]);
+                        for x in 0..OUT {
+                            if epilogue.residual.is_some() && top + y < height && left + x < width {
+                                let pixel = (image * height + top + y) * width + left + x;
+                                rows[y][x] = rows[y][x] + epilogue.residual(simd, pixel, lane, S::LANES);
+                            }
+                        }
+                    }
+                    if side == 2 {
+                        for y in 0..OUT / 2 {
+                            for x in 0..OUT / 2 {
+                                let (row, column) = (top / 2 + y, left / 2 + x);
+                                if row < tall && column < wide {
+                                    let upper = rows[2 * y][2 * x].max(rows[2 * y][2 * x + 1]);
+                                    let lower = rows[2 * y + 1][2 * x].max(rows[2 * y + 1][2 * x + 1]);
+                                    let value = epilogue.finish(simd, upper.max(lower), bias);
+                                    simd.store(start.add(((image * tall + row) * wide + column) * stride + lane), value);
+                                }
+                            }
+                        }
+                    } else {
+                        for y in 0..OUT {
+                            for x in 0..OUT {
+                                if top + y < height && left + x < width {
+                                    let value = epilogue.finish(simd, rows[y][x], bias);
+                                    let pixel = (image * height + top + y) * width + left + x;
+                                    simd.store(start.add(pixel * stride + lane), value);
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds `B V' B^T` of some tiles' windows to a panel's columns of the pixels that they cover. // F,T,PANEL
+    pub(super) fn add_windows<S>(simd: S, tiling: &Tiling, tiles: Range<usize>, from: &[f32], plane: usize, to: &mut MatrixMut<'_>) {
+        let [rows, columns, row] = to.size();
+        tiling.check(&tiles, rows / (tiling.input.height * tiling.input.width));
+        assert!(columns == PANEL && from.len() >= (FREQUENCIES - 1) * plane + tiles.len() * PANEL);
+        for lane in (0..PANEL).step_by(S::LANES) {
+            for (index, tile) in tiles.clone().enumerate() {
+                let (pixel, clip) = tiling.input_window(tile);
+                let pixels = Square::of_pixels(to.as_mut_ptr(), pixel, tiling.input.width, row).shifted(lane);
+                // SAFETY: the checks above.
+                unsafe {
+                    let frequencies = Square::of_frequencies(from.as_ptr().add(index * PANEL + lane), plane);
+                    let half = from_left::<S, B, WINDOW, WINDOW>(simd, frequencies, None);
+                    for y in 0..WINDOW {
+                        let products = B::times(simd, half[y]);
+                        for x in 0..WINDOW {
+                            if clip.contains(y, x) {
+                                let at = pixels.at(y, x);
+                                simd.store(at, simd.load(at) + products[x]);
+                            }
+                        }
+                    }
+                }
+            }
+        }
     }
 }

@@ -1,261 +1,198 @@
-//! The matrices of Winograd's minimal filtering `F(2 x 2, 3 x 3)` and `F(4 x 4, 3 x 3)`, as sums of a few numbers.
+//! The matrices of Winograd's minimal filtering `F(4 x 4, 3 x 3)`, with the points 0, 1, -1, 2, -2 and infinity, as sums of a
+//! few numbers.
 //!
-//! Each function is a matrix times a vector whose elements are [`Lane`]s: the same element of several channels. Below a
-//! matrix stands its transpose.
+//! Each is a matrix times a column whose elements are vectors: the same element of several channels. Below a matrix stands
+//! its transpose.
 
-use std::ops::{Add, Mul, Sub};
+use ringstep_cpu::{Simd, Vector as _};
 
-/// Channels that are transformed at once.
-pub(super) const LANES: usize = 8;
+/// Pixels of an output tile, across and down.
+pub(super) const OUT: usize = 4;
+/// Pixels of the window that a tile depends on, across and down.
+pub(super) const WINDOW: usize = OUT + 2;
+/// Weights of a filter, across and down.
+pub(super) const TAPS: usize = 3;
+/// Elements of a transformed window, and of a transformed filter.
+pub(super) const FREQUENCIES: usize = WINDOW * WINDOW;
 
-/// The same number of several channels.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Lane(pub [f32; LANES]);
-
-impl Lane {
-    #[inline(always)]
-    pub fn load(from: &[f32]) -> Self {
-        Self(*from.first_chunk().expect("a lane"))
-    }
-
-    #[inline(always)]
-    pub fn store(self, to: &mut [f32]) {
-        *to.first_chunk_mut().expect("a lane") = self.0;
-    }
+/// A matrix of `O` rows and `I` columns.
+pub(super) trait Times<const I: usize, const O: usize> {
+    /// The matrix times a column.
+    fn times<S: Simd>(simd: S, column: [S::Vector; I]) -> [S::Vector; O];
 }
 
-impl Add for Lane {
-    type Output = Self;
+/// `B^T d`
+pub(super) struct BTransposed;
 
+impl Times<WINDOW, WINDOW> for BTransposed {
     #[inline(always)]
-    fn add(mut self, other: Self) -> Self {
-        for (value, other) in self.0.iter_mut().zip(other.0) {
-            *value += other;
-        }
-        self
-    }
-}
-
-impl Sub for Lane {
-    type Output = Self;
-
-    #[inline(always)]
-    fn sub(mut self, other: Self) -> Self {
-        for (value, other) in self.0.iter_mut().zip(other.0) {
-            *value -= other;
-        }
-        self
-    }
-}
-
-impl Mul<Lane> for f32 {
-    type Output = Lane;
-
-    #[inline(always)]
-    fn mul(self, mut lane: Lane) -> Lane {
-        for value in &mut lane.0 {
-            *value *= self;
-        }
-        lane
-    }
-}
-
-/// The size of the output tiles.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tile {
-    Two,
-    Four,
-}
-
-impl Tile {
-    /// Pixels of a tile, across and down.
-    pub fn out(self) -> usize {
-        match self {
-            Self::Two => 2,
-            Self::Four => 4,
-        }
-    }
-
-    /// Pixels of the window that it depends on.
-    pub fn window(self) -> usize {
-        self.out() + 2
-    }
-}
-
-/// Minimal filtering of `N` inputs to `M` outputs by 3 weights.
-pub(super) trait Filtering<const N: usize, const M: usize> {
-    /// `B^T d`
-    fn b_t(d: [Lane; N]) -> [Lane; N];
-    /// `B v`
-    fn b(v: [Lane; N]) -> [Lane; N];
-    /// `G g`
-    fn g(g: [Lane; 3]) -> [Lane; N];
-    /// `G^T u`
-    fn g_t(u: [Lane; N]) -> [Lane; 3];
-    /// `A^T m`
-    fn a_t(m: [Lane; N]) -> [Lane; M];
-    /// `A y`
-    fn a(y: [Lane; M]) -> [Lane; N];
-}
-
-/// `F(2, 3)`: the points 0, 1, -1 and infinity.
-pub(super) struct F2;
-
-impl Filtering<4, 2> for F2 {
-    #[inline(always)]
-    fn b_t([d0, d1, d2, d3]: [Lane; 4]) -> [Lane; 4] {
-        [d0 - d2, d1 + d2, d2 - d1, d1 - d3]
-    }
-
-    #[inline(always)]
-    fn b([v0, v1, v2, v3]: [Lane; 4]) -> [Lane; 4] {
-        [v0, v1 - v2 + v3, v1 + v2 - v0, Lane::default() - v3]
-    }
-
-    #[inline(always)]
-    fn g([g0, g1, g2]: [Lane; 3]) -> [Lane; 4] {
-        let (even, odd) = (0.5 * (g0 + g2), 0.5 * g1);
-        [g0, even + odd, even - odd, g2]
-    }
-
-    #[inline(always)]
-    fn g_t([u0, u1, u2, u3]: [Lane; 4]) -> [Lane; 3] {
-        let even = 0.5 * (u1 + u2);
-        [u0 + even, 0.5 * (u1 - u2), even + u3]
-    }
-
-    #[inline(always)]
-    fn a_t([m0, m1, m2, m3]: [Lane; 4]) -> [Lane; 2] {
-        [m0 + m1 + m2, m1 - m2 - m3]
-    }
-
-    #[inline(always)]
-    fn a([y0, y1]: [Lane; 2]) -> [Lane; 4] {
-        [y0, y0 + y1, y0 - y1, Lane::default() - y1]
-    }
-}
-
-/// `F(4, 3)`: the points 0, 1, -1, 2, -2 and infinity.
-pub(super) struct F4;
-
-impl Filtering<6, 4> for F4 {
-    #[inline(always)]
-    fn b_t([d0, d1, d2, d3, d4, d5]: [Lane; 6]) -> [Lane; 6] {
-        let (even, odd) = (d4 - 4.0 * d2, d3 - 4.0 * d1);
-        let (even2, odd2) = (d4 - d2, 2.0 * (d3 - d1));
-        [4.0 * d0 - 5.0 * d2 + d4, even + odd, even - odd, even2 + odd2, even2 - odd2, 4.0 * d1 - 5.0 * d3 + d5]
-    }
-
-    #[inline(always)]
-    fn b([v0, v1, v2, v3, v4, v5]: [Lane; 6]) -> [Lane; 6] {
-        let (sum, difference) = (v1 + v2, v1 - v2);
-        let (sum2, difference2) = (v3 + v4, 2.0 * (v3 - v4));
+    fn times<S: Simd>(simd: S, [d0, d1, d2, d3, d4, d5]: [S::Vector; 6]) -> [S::Vector; 6] {
+        let (two, four, minus_two, minus_four, minus_five) =
+            (simd.splat(2.0), simd.splat(4.0), simd.splat(-2.0), simd.splat(-4.0), simd.splat(-5.0));
+        let (even, odd) = (minus_four.multiply_add(d2, d4), minus_four.multiply_add(d1, d3));
+        let (even2, odd2) = (d4 - d2, d3 - d1);
         [
-            4.0 * v0,
-            4.0 * (v5 - difference) - difference2,
-            Lane::default() - 5.0 * v0 - 4.0 * sum - sum2,
-            difference + difference2 - 5.0 * v5,
+            four.multiply_add(d0, minus_five.multiply_add(d2, d4)),
+            even + odd,
+            even - odd,
+            two.multiply_add(odd2, even2),
+            minus_two.multiply_add(odd2, even2),
+            four.multiply_add(d1, minus_five.multiply_add(d3, d5)),
+        ]
+    }
+}
+
+/// `B v`
+pub(super) struct B;
+
+impl Times<WINDOW, WINDOW> for B {
+    #[inline(always)]
+    fn times<S: Simd>(simd: S, [v0, v1, v2, v3, v4, v5]: [S::Vector; 6]) -> [S::Vector; 6] {
+        let (two, four, minus_two, minus_four, minus_five) =
+            (simd.splat(2.0), simd.splat(4.0), simd.splat(-2.0), simd.splat(-4.0), simd.splat(-5.0));
+        let (sum, difference) = (v1 + v2, v1 - v2);
+        let (sum2, difference2) = (v3 + v4, v3 - v4);
+        [
+            four * v0,
+            minus_two.multiply_add(difference2, four * (v5 - difference)),
+            minus_five.multiply_add(v0, minus_four.multiply_add(sum, simd.zero() - sum2)),
+            two.multiply_add(difference2, minus_five.multiply_add(v5, difference)),
             v0 + sum + sum2,
             v5,
         ]
     }
+}
 
-    #[inline(always)]
-    fn g([g0, g1, g2]: [Lane; 3]) -> [Lane; 6] {
-        let even = (-1.0 / 6.0) * (g0 + g2);
-        let odd = (-1.0 / 6.0) * g1;
-        let even2 = (1.0 / 24.0) * g0 + (1.0 / 6.0) * g2;
-        let odd2 = (1.0 / 12.0) * g1;
-        [0.25 * g0, even + odd, even - odd, even2 + odd2, even2 - odd2, g2]
-    }
+/// `G g`
+pub(super) struct G;
 
+impl Times<TAPS, WINDOW> for G {
     #[inline(always)]
-    fn g_t([u0, u1, u2, u3, u4, u5]: [Lane; 6]) -> [Lane; 3] {
-        let sum = (1.0 / 6.0) * (u1 + u2);
-        let sum2 = u3 + u4;
-        [
-            0.25 * u0 - sum + (1.0 / 24.0) * sum2,
-            (1.0 / 6.0) * (u2 - u1) + (1.0 / 12.0) * (u3 - u4),
-            (1.0 / 6.0) * sum2 - sum + u5,
-        ]
-    }
-
-    #[inline(always)]
-    fn a_t([m0, m1, m2, m3, m4, m5]: [Lane; 6]) -> [Lane; 4] {
-        let (sum, difference) = (m1 + m2, m1 - m2);
-        let (sum2, difference2) = (m3 + m4, m3 - m4);
-        [m0 + sum + sum2, difference + 2.0 * difference2, sum + 4.0 * sum2, difference + 8.0 * difference2 + m5]
-    }
-
-    #[inline(always)]
-    fn a([y0, y1, y2, y3]: [Lane; 4]) -> [Lane; 6] {
-        let (even, odd) = (y0 + y2, y1 + y3);
-        let (even2, odd2) = (y0 + 4.0 * y2, 2.0 * y1 + 8.0 * y3);
-        [y0, even + odd, even - odd, even2 + odd2, even2 - odd2, y3]
+    fn times<S: Simd>(simd: S, [g0, g1, g2]: [S::Vector; 3]) -> [S::Vector; 6] {
+        let (quarter, minus_sixth, sixth, twelfth, twenty_fourth) = (
+            simd.splat(0.25),
+            simd.splat(-1.0 / 6.0),
+            simd.splat(1.0 / 6.0),
+            simd.splat(1.0 / 12.0),
+            simd.splat(1.0 / 24.0),
+        );
+        let (even, odd) = (minus_sixth * (g0 + g2), minus_sixth * g1);
+        let (even2, odd2) = (twenty_fourth.multiply_add(g0, sixth * g2), twelfth * g1);
+        [quarter * g0, even + odd, even - odd, even2 + odd2, even2 - odd2, g2]
     }
 }
 
-/// `matrix * x * matrix^T`, for the matrix that `times` multiplies by. Elements are read by `load` and written by
-/// `store`, both by row and column; `half` is room for what lies between, which would be cleared again and again if it
-/// were made here.
-#[inline(always)]
-pub(super) fn both_sides<const I: usize, const O: usize>(
-    half: &mut [[Lane; I]; O],
-    load: impl Fn(usize, usize) -> Lane,
-    times: impl Fn([Lane; I]) -> [Lane; O],
-    mut store: impl FnMut(usize, usize, Lane),
-) {
-    for column in 0..I {
-        let mut vector = [Lane::default(); I];
-        for (row, value) in vector.iter_mut().enumerate() {
-            *value = load(row, column);
-        }
-        for (half, &value) in half.iter_mut().zip(&times(vector)) {
-            half[column] = value;
-        }
+/// `G^T u`
+pub(super) struct GTransposed;
+
+impl Times<WINDOW, TAPS> for GTransposed {
+    #[inline(always)]
+    fn times<S: Simd>(simd: S, [u0, u1, u2, u3, u4, u5]: [S::Vector; 6]) -> [S::Vector; 3] {
+        let (quarter, minus_sixth, sixth, twelfth, twenty_fourth) = (
+            simd.splat(0.25),
+            simd.splat(-1.0 / 6.0),
+            simd.splat(1.0 / 6.0),
+            simd.splat(1.0 / 12.0),
+            simd.splat(1.0 / 24.0),
+        );
+        let (sum, difference) = (minus_sixth * (u1 + u2), minus_sixth * (u1 - u2));
+        let (sum2, difference2) = (u3 + u4, u3 - u4);
+        [
+            quarter.multiply_add(u0, twenty_fourth.multiply_add(sum2, sum)),
+            twelfth.multiply_add(difference2, difference),
+            sixth.multiply_add(sum2, sum) + u5,
+        ]
     }
-    for (row, &half) in half.iter().enumerate() {
-        for (column, &value) in times(half).iter().enumerate() {
-            store(row, column, value);
-        }
+}
+
+/// `A^T m`
+pub(super) struct ATransposed;
+
+impl Times<WINDOW, OUT> for ATransposed {
+    #[inline(always)]
+    fn times<S: Simd>(simd: S, [m0, m1, m2, m3, m4, m5]: [S::Vector; 6]) -> [S::Vector; 4] {
+        let (two, four, eight) = (simd.splat(2.0), simd.splat(4.0), simd.splat(8.0));
+        let (sum, difference) = (m1 + m2, m1 - m2);
+        let (sum2, difference2) = (m3 + m4, m3 - m4);
+        [
+            m0 + sum + sum2,
+            two.multiply_add(difference2, difference),
+            four.multiply_add(sum2, sum),
+            eight.multiply_add(difference2, difference) + m5,
+        ]
+    }
+}
+
+/// `A y`
+pub(super) struct A;
+
+impl Times<OUT, WINDOW> for A {
+    #[inline(always)]
+    fn times<S: Simd>(simd: S, [y0, y1, y2, y3]: [S::Vector; 4]) -> [S::Vector; 6] {
+        let (two, four, eight) = (simd.splat(2.0), simd.splat(4.0), simd.splat(8.0));
+        let (even, odd) = (y0 + y2, y1 + y3);
+        let (even2, odd2) = (four.multiply_add(y2, y0), eight.multiply_add(y3, two * y1));
+        [y0, even + odd, even - odd, even2 + odd2, even2 - odd2, y3]
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use ringstep_cpu::{Level, kernels};
+
     use super::*;
 
-    fn lanes<const L: usize>(seed: u32) -> [Lane; L] {
-        let noise = super::super::super::check::noise(L * LANES, seed);
-        std::array::from_fn(|at| Lane::load(&noise[at * LANES..]))
-    }
-
-    fn dot(left: &[Lane], right: &[Lane]) -> f32 {
-        left.iter().zip(right).map(|(left, right)| left.0[0] * right.0[0]).sum()
-    }
-
-    /// `F(m, 3)` is the convolution, and a matrix and its transpose satisfy `(M x) y = x (M^T y)`.
-    fn check<F: Filtering<N, M>, const N: usize, const M: usize>() {
-        let (d, g) = (lanes::<N>(1), lanes::<3>(2));
-        let (transformed, filter) = (F::b_t(d), F::g(g));
-        let product =
-            std::array::from_fn(|at| Lane(std::array::from_fn(|lane| transformed[at].0[lane] * filter[at].0[lane])));
-        for (at, output) in F::a_t(product).into_iter().enumerate() {
-            for lane in 0..LANES {
-                let expected: f32 = (0..3).map(|tap| d[at + tap].0[lane] * g[tap].0[lane]).sum();
-                assert!((output.0[lane] - expected).abs() < 1e-5, "{} is not {expected}", output.0[lane]);
+    kernels! {
+        /// A matrix of each kind times a column of single numbers.
+        fn apply<S>(simd: S, which: usize, column: &[f32]) -> Vec<f32> {
+            #[inline(always)]
+            fn of<S: Simd, T: Times<I, O>, const I: usize, const O: usize>(simd: S, column: &[f32]) -> Vec<f32> {
+                let mut vectors = [simd.zero(); I];
+                for (vector, &number) in vectors.iter_mut().zip(column) {
+                    *vector = simd.splat(number);
+                }
+                let mut lanes = [0.0; 16];
+                let mut out = Vec::new();
+                for vector in T::times(simd, vectors) {
+                    // SAFETY: no set has more lanes.
+                    unsafe { simd.store(lanes.as_mut_ptr(), vector) };
+                    out.push(lanes[0]);
+                }
+                out
+            }
+            match which {
+                0 => of::<S, BTransposed, 6, 6>(simd, column),
+                1 => of::<S, B, 6, 6>(simd, column),
+                2 => of::<S, G, 3, 6>(simd, column),
+                3 => of::<S, GTransposed, 6, 3>(simd, column),
+                4 => of::<S, ATransposed, 6, 4>(simd, column),
+                _ => of::<S, A, 4, 6>(simd, column),
             }
         }
-        let (n, y, three) = (lanes::<N>(3), lanes::<M>(4), lanes::<3>(5));
-        let same = |left: f32, right: f32| assert!((left - right).abs() < 1e-4, "{left} is not {right}");
-        same(dot(&F::b_t(d), &n), dot(&d, &F::b(n)));
-        same(dot(&F::g(three), &n), dot(&three, &F::g_t(n)));
-        same(dot(&F::a_t(n), &y), dot(&n, &F::a(y)));
     }
 
+    fn dot(left: &[f32], right: &[f32]) -> f32 {
+        assert_eq!(left.len(), right.len());
+        left.iter().zip(right).map(|(left, right)| left * right).sum()
+    }
+
+    /// `F(4, 3)` is the convolution, and a matrix and its transpose satisfy `(M x) y = x (M^T y)`.
     #[test]
     fn minimal_filtering_is_convolution_and_transposes_are_adjoint() {
-        check::<F2, 4, 2>();
-        check::<F4, 6, 4>();
+        let noise = super::super::super::check::noise;
+        for level in Level::available() {
+            let (d, g) = (noise(6, 1), noise(3, 2));
+            let (window, filter) = (apply(level, 0, &d), apply(level, 2, &g));
+            let product: Vec<f32> = window.iter().zip(&filter).map(|(window, filter)| window * filter).collect();
+            for (at, &output) in apply(level, 4, &product).iter().enumerate() {
+                let expected = dot(&d[at..at + 3], &g);
+                assert!((output - expected).abs() < 1e-5, "{level}: {output} is not {expected}");
+            }
+            for (which, inputs, outputs) in [(0, 6, 6), (2, 3, 6), (4, 6, 4)] {
+                let (x, y) = (noise(inputs, 3), noise(outputs, 4));
+                let [there, back] = [dot(&apply(level, which, &x), &y), dot(&x, &apply(level, which + 1, &y))];
+                assert!((there - back).abs() < 1e-4, "{level}, matrix {which}: {there} is not {back}");
+            }
+        }
     }
 }

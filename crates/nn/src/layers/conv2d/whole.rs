@@ -7,18 +7,24 @@ use super::{Algorithm, Geometry};
 pub(super) struct Whole(Dense);
 
 impl Whole {
-    pub fn suits(geometry: &Geometry) -> bool {
-        geometry.kernel == [geometry.input.height, geometry.input.width] && geometry.padding == [0, 0]
-    }
-
-    pub fn new(geometry: Geometry) -> Self {
-        Self(Dense { inputs: geometry.input.len(), outputs: geometry.output.channels })
+    /// `None` for other convolutions.
+    pub fn new(geometry: Geometry) -> Option<Self> {
+        let whole = geometry.kernel == [geometry.input.height, geometry.input.width] && geometry.padding == [0, 0];
+        whole.then(|| Self(Dense { inputs: geometry.input.len(), outputs: geometry.output.channels }))
     }
 }
 
 impl Algorithm for Whole {
     fn name(&self) -> &'static str {
         "whole"
+    }
+
+    fn suits(&self, _: usize) -> bool {
+        true
+    }
+
+    fn adds(&self) -> bool {
+        true
     }
 
     fn workspace(&self, batch: usize, _: usize) -> usize {

@@ -1,16 +1,15 @@
 //! Convolution with 3x3 filters by Winograd's minimal filtering (Lavin and Gray, "Fast algorithms for convolutional
 //! neural networks", CVPR 2016).
 //!
-//! The output is cut into tiles of m x m; each depends on a window of (m+2) x (m+2) inputs. With the fixed matrices A, B
-//! and G of `F(m x m, 3 x 3)`, window d and filter g give the tile
+//! The output is cut into tiles of 4 x 4; each depends on a window of 6 x 6 inputs. With the fixed matrices A, B
+//! and G of `F(4 x 4, 3 x 3)`, window d and filter g give the tile
 //!
 //! ```text
 //! Y = A^T [ (G g G^T) . (B^T d B) ] A
 //! ```
 //!
-//! where `.` multiplies element by element. Summed over the channels, each of the (m+2)^2 elements ("frequencies") is a
-//! matrix product of tiles x channels by channels x filters: for m = 4 a quarter of the multiplications of the
-//! definition, for m = 2 four ninths.
+//! where `.` multiplies element by element. Summed over the channels, each of the 36 elements ("frequencies") is a
+//! matrix product of tiles x channels by channels x filters: a quarter of the multiplications of the definition.
 //!
 //! Backward is the adjoint of each of these maps, in reverse order. With `D = A Y' A^T`:
 //!
@@ -23,20 +22,23 @@
 
 use super::super::{Backward, Forward};
 use super::passes::{
-    Window, add_windows, inverse_filters, inverse_tiles, spread_tiles, transform_filters, transform_filters_transposed,
-    transform_windows,
+    Channels, Tiling, add_windows, inverse_filters, inverse_tiles, spread_tiles, transform_filters,
+    transform_filters_transposed, transform_windows,
 };
-use super::transforms::Tile;
+use super::transforms::{FREQUENCIES, TAPS};
 use super::{Algorithm, Geometry};
-use crate::kernels::matmul::{ByColumns, Matrix, MatrixMut, Mode, Panels, apart, panel_width, product};
+use crate::kernels::matmul::{Store, padded_stride, product};
+use crate::kernels::matrix::{ByColumns, Matrix, MatrixMut};
+use crate::kernels::pack::{PANEL, Panels};
 use crate::team::{Shares, Units};
 
 /// Tiles that are handled at once: enough that transforming the filters again for each block costs little, few enough
 /// that a block stays in the cache.
 const BLOCK: usize = 128;
+
 /// Numbers from one frequency to the next, for rows x columns of each. Without the gap, the same place of all frequencies
 /// would often fall on the same lines of the cache, and a transform writes to all of them in turn.
-fn plane(rows: usize, columns: usize) -> usize {
+pub(super) fn plane(rows: usize, columns: usize) -> usize {
     const GAP: usize = 16;
     rows * columns + GAP
 }
@@ -46,279 +48,169 @@ const FEWEST: usize = 12;
 
 pub(super) struct Winograd {
     geometry: Geometry,
-    tile: Tile,
-    /// Tiles of an image, down and across.
-    tiles: [usize; 2],
+    tiling: Tiling,
 }
 
 impl Winograd {
-    pub fn suits(geometry: &Geometry, batch: usize) -> bool {
-        let divides = |channels: usize| channels.is_multiple_of(panel_width());
-        geometry.kernel == [3, 3]
+    /// `None` if it cannot do such a convolution.
+    pub fn new(geometry: Geometry) -> Option<Self> {
+        let whole = |channels: usize| channels.is_multiple_of(PANEL);
+        let suits = geometry.kernel == [TAPS; 2]
             && geometry.stride == [1, 1]
-            && divides(geometry.input.channels)
-            && divides(geometry.output.channels)
-            && Self::new(*geometry).tiles.iter().product::<usize>() * batch >= FEWEST
-    }
-
-    pub fn new(geometry: Geometry) -> Self {
-        let output = geometry.output;
-        let tile = if output.height.max(output.width) <= 2 { Tile::Two } else { Tile::Four };
-        let tiles = [output.height, output.width].map(|length| length.div_ceil(tile.out()));
-        Self { geometry, tile, tiles }
-    }
-
-    fn frequencies(&self) -> usize {
-        self.tile.window().pow(2)
-    }
-
-    /// Tiles of an image.
-    fn per_image(&self) -> usize {
-        self.tiles[0] * self.tiles[1]
+            && whole(geometry.input.channels)
+            && whole(geometry.output.channels);
+        suits.then(|| Self { geometry, tiling: Tiling::new(&geometry) })
     }
 
     /// Whole images of a block.
     fn images(&self, batch: usize) -> usize {
-        (BLOCK / self.per_image()).clamp(1, batch.max(1))
+        (BLOCK / self.tiling.per_image()).clamp(1, batch.max(1))
     }
 
-    /// The most tiles of a block.
-    fn most_tiles(&self, batch: usize) -> usize {
-        self.images(batch) * self.per_image()
-    }
-
-    /// The pixels of a map that a tile's window of `size` pixels, beginning `padding` before the tile, covers.
-    fn window(&self, tile: usize, height: usize, width: usize, size: usize, padding: [usize; 2]) -> Window {
-        let at = tile % self.per_image();
-        let [y, x] = [at / self.tiles[1], at % self.tiles[1]].map(|tile| tile * self.tile.out());
-        let clip = |start: usize, padding: usize, length: usize| {
-            let first = padding.saturating_sub(start).min(size);
-            (start + first - padding.min(start + first), first, (length + padding).saturating_sub(start).min(size))
-        };
-        let (y, top, bottom) = clip(y, padding[0], height);
-        let (x, left, right) = clip(x, padding[1], width);
-        let image = tile / self.per_image();
-        Window {
-            pixel: (image * height + y) * width + x,
-            width,
-            top,
-            bottom: bottom.max(top),
-            left,
-            right: right.max(left),
-        }
-    }
-
-    fn input_window(&self, tile: usize) -> Window {
-        let Geometry { input, padding, .. } = self.geometry;
-        self.window(tile, input.height, input.width, self.tile.window(), padding)
-    }
-
-    fn output_window(&self, tile: usize) -> Window {
-        let output = self.geometry.output;
-        self.window(tile, output.height, output.width, self.tile.out(), [0, 0])
+    fn sizes(&self) -> [usize; 2] {
+        [self.geometry.input.channels, self.geometry.output.channels]
     }
 }
 
 impl Algorithm for Winograd {
     fn name(&self) -> &'static str {
-        match self.tile {
-            Tile::Two => "winograd 2x2",
-            Tile::Four => "winograd 4x4",
-        }
+        "winograd"
+    }
+
+    fn suits(&self, images: usize) -> bool {
+        images * self.tiling.per_image() >= FEWEST
+    }
+
+    fn adds(&self) -> bool {
+        true
     }
 
     fn workspace(&self, batch: usize, threads: usize) -> usize {
-        let (channels, filters, width) = (self.geometry.input.channels, self.geometry.output.channels, panel_width());
-        let (frequencies, tiles) = (self.frequencies(), self.most_tiles(batch));
-        let forward = plane(tiles, channels) + threads * (plane(channels, width) + plane(tiles, width));
-        let share = plane(filters, width) + 2 * plane(tiles, width);
-        let backward = plane(tiles, apart(filters)) + channels / width * plane(filters, width) + threads * share;
-        frequencies * forward.max(backward)
+        let ([channels, filters], tiles) = (self.sizes(), self.images(batch) * self.tiling.per_image());
+        let forward = plane(tiles, channels) + threads * (plane(channels, PANEL) + plane(tiles, PANEL));
+        let share = plane(filters, PANEL) + 2 * plane(tiles, PANEL);
+        let backward =
+            plane(tiles, padded_stride(filters)) + channels / PANEL * plane(filters, PANEL) + threads * share;
+        FREQUENCIES * forward.max(backward)
     }
 
     fn forward(&mut self, pass: Forward<'_>, bias: Option<&[f32]>) {
-        let (channels, filters, width) = (self.geometry.input.channels, self.geometry.output.channels, panel_width());
-        let frequencies = self.frequencies();
+        let ([channels, filters], tiling, level) = (self.sizes(), &self.tiling, pass.team.level());
         let batch = pass.input.len() / self.geometry.input.len();
         for first in (0..batch).step_by(self.images(batch)) {
             let images = self.images(batch).min(batch - first);
-            let tiles = images * self.per_image();
+            let tiles = images * tiling.per_image();
             let input = &pass.input[first * self.geometry.input.len()..];
             let output = &mut pass.output[first * self.geometry.output.len()..][..images * self.geometry.output.len()];
 
             // V = B^T d B, a matrix of tiles x channels for each frequency; a thread takes some tiles of each. // F,T,C
-            let (transformed, shares) = pass.workspace.split_at_mut(frequencies * plane(tiles, channels));
-            let rows = MatrixMut::strided(transformed, frequencies, tiles * channels, plane(tiles, channels));
+            let of_windows = plane(tiles, channels);
+            let (transformed, shares) = pass.workspace.split_at_mut(FREQUENCIES * of_windows);
+            let rows = MatrixMut::strided(transformed, FREQUENCIES, tiles * channels, of_windows);
             pass.team.deal(tiles, ByColumns::new(rows, channels), |range, mut rows| {
-                for tile in range.clone() {
-                    let window = self.input_window(tile);
-                    transform_windows(
-                        self.tile,
-                        input,
-                        channels,
-                        0,
-                        window,
-                        &mut rows,
-                        (tile - range.start) * channels,
-                        channels,
-                    );
-                }
+                let from = Channels { maps: input, all: channels, range: (0, channels) };
+                transform_windows(level, tiling, range, from, &mut rows, channels);
             });
             let transformed = &*transformed;
 
             let pixels = images * self.geometry.positions();
-            let output = ByColumns::new(MatrixMut::new(output, pixels, filters), width);
-            let (of_filter, of_sums) = (plane(channels, width), plane(tiles, width));
-            let share = frequencies * (of_filter + of_sums);
-            pass.team.deal(filters / width, (output, Shares::new(shares, share)), |range, (mut output, share)| {
-                let (filter, sums) = share.split_at_mut(frequencies * of_filter);
-                for panel in range.clone() {
-                    // U = G g G^T for the filters of a panel. // F,C,W
-                    transform_filters(
-                        self.tile,
-                        &pass.parameters[panel * width * 9 * channels..],
-                        channels,
-                        width,
-                        filter,
-                        of_filter,
-                    );
-                    // M = V U, a product for each frequency. // F,T,W
-                    for frequency in 0..frequencies {
-                        let left = Matrix::new(&transformed[frequency * plane(tiles, channels)..], tiles, channels);
-                        let right = Panels::new(&filter[frequency * of_filter..], channels, width);
-                        let sums = MatrixMut::new(&mut sums[frequency * of_sums..], tiles, width);
-                        product(sums, Mode::Set, left, right);
+            let output = ByColumns::new(MatrixMut::new(output, pixels, filters), PANEL);
+            let (of_filter, of_sums) = (plane(channels, PANEL), plane(tiles, PANEL));
+            let share = FREQUENCIES * (of_filter + of_sums);
+            pass.team.deal(filters / PANEL, (output, Shares::new(shares, share)), |range, (mut output, share)| {
+                let (filter, sums) = share.split_at_mut(FREQUENCIES * of_filter);
+                for (index, panel) in range.enumerate() {
+                    // U = G g G^T for the filters of a panel. // F,C,PANEL
+                    let weights = &pass.parameters[panel * PANEL * self.geometry.window()..];
+                    transform_filters(level, weights, channels, filter, of_filter);
+                    // M = V U, a product for each frequency. // F,T,PANEL
+                    for frequency in 0..FREQUENCIES {
+                        let left = Matrix::new(&transformed[frequency * of_windows..], tiles, channels);
+                        let right = Panels::new(&filter[frequency * of_filter..], channels, PANEL);
+                        let sums = MatrixMut::new(&mut sums[frequency * of_sums..], tiles, PANEL);
+                        product(level, sums, Store::Overwrite, left, right);
                     }
                     // Y = A^T M A
-                    let bias = bias.map(|bias| &bias[panel * width..][..width]);
-                    let column = (panel - range.start) * width;
-                    for tile in 0..tiles {
-                        inverse_tiles(
-                            self.tile,
-                            sums,
-                            of_sums,
-                            width,
-                            tile,
-                            bias,
-                            self.output_window(tile),
-                            &mut output,
-                            column,
-                        );
-                    }
+                    let bias = bias.map(|bias| &bias[panel * PANEL..][..PANEL]);
+                    let mut output = output.columns(index * PANEL, PANEL);
+                    inverse_tiles(level, tiling, 0..tiles, sums, of_sums, bias, &mut output);
                 }
             });
         }
     }
 
     fn backward(&mut self, pass: Backward<'_>) {
-        let (channels, filters, width) = (self.geometry.input.channels, self.geometry.output.channels, panel_width());
-        let frequencies = self.frequencies();
+        let ([channels, filters], tiling, level) = (self.sizes(), &self.tiling, pass.team.level());
         let batch = pass.input.len() / self.geometry.input.len();
-        let stride = apart(filters);
-        let of_filter = plane(filters, width);
+        let stride = padded_stride(filters);
+        let of_filter = plane(filters, PANEL);
         let mut input_gradient = pass.input_gradient;
-        let (sums, workspace) = pass.workspace.split_at_mut(channels / width * frequencies * of_filter);
+        let (sums, workspace) = pass.workspace.split_at_mut(channels / PANEL * FREQUENCIES * of_filter);
         for first in (0..batch).step_by(self.images(batch)) {
             let images = self.images(batch).min(batch - first);
-            let tiles = images * self.per_image();
+            let tiles = images * tiling.per_image();
             let input = &pass.input[first * self.geometry.input.len()..];
             let output_gradient = &pass.output_gradient[first * self.geometry.output.len()..];
 
             // D = A Y' A^T, with room between its rows: one of the products reads it across. // F,T,O
-            let (transformed, shares) = workspace.split_at_mut(frequencies * plane(tiles, stride));
-            let rows = MatrixMut::strided(transformed, frequencies, tiles * stride, plane(tiles, stride));
+            let of_tiles = plane(tiles, stride);
+            let (transformed, shares) = workspace.split_at_mut(FREQUENCIES * of_tiles);
+            let rows = MatrixMut::strided(transformed, FREQUENCIES, tiles * stride, of_tiles);
             pass.team.deal(tiles, ByColumns::new(rows, stride), |range, mut rows| {
-                for tile in range.clone() {
-                    let window = self.output_window(tile);
-                    spread_tiles(self.tile, output_gradient, filters, window, &mut rows, (tile - range.start) * stride);
-                }
+                spread_tiles(level, tiling, range, output_gradient, &mut rows, stride);
             });
-            let transformed = &*transformed;
+            let spread = |frequency: usize| {
+                Matrix::strided(&transformed[frequency * of_tiles..(frequency + 1) * of_tiles], tiles, filters, stride)
+            };
 
-            let of_windows = plane(tiles, width);
-            let share = frequencies * (of_filter + 2 * of_windows);
-            let mode = if first == 0 { Mode::Set } else { Mode::Add };
-            let last = first + images == batch;
+            let of_windows = plane(tiles, PANEL);
+            let share = FREQUENCIES * (of_filter + 2 * of_windows);
+            let (is_first, is_last) = (first == 0, first + images == batch);
+            let store = if is_first { Store::Overwrite } else { Store::Accumulate };
             // The filters' gradients as rows of channels: a panel of channels is a range of columns.
-            let gradients = ByColumns::new(MatrixMut::new(pass.gradients, filters * 9, channels), width);
+            let gradients = ByColumns::new(MatrixMut::new(pass.gradients, filters * TAPS * TAPS, channels), PANEL);
             let pixels = images * self.geometry.input.height * self.geometry.input.width;
             let input_part = input_gradient.as_deref_mut().map(|gradient| {
                 let gradient = &mut gradient[first * self.geometry.input.len()..][..pixels * channels];
-                ByColumns::new(MatrixMut::new(gradient, pixels, channels), width)
+                ByColumns::new(MatrixMut::new(gradient, pixels, channels), PANEL)
             });
-            let parts = (gradients, input_part, Units::new(sums, frequencies * of_filter), Shares::new(shares, share));
-            pass.team.deal(channels / width, parts, |range, (mut gradients, mut input_gradient, sums, share)| {
-                let (windows, share) = share.split_at_mut(frequencies * of_windows);
-                let (window_gradients, filter) = share.split_at_mut(frequencies * of_windows);
-                for panel in range.clone() {
-                    let column = (panel - range.start) * width;
-                    // The panel of V again. // F,T,W
-                    {
-                        let mut rows = MatrixMut::strided(windows, frequencies, tiles * width, of_windows);
-                        for tile in 0..tiles {
-                            let window = self.input_window(tile);
-                            transform_windows(
-                                self.tile,
-                                input,
-                                channels,
-                                panel * width,
-                                window,
-                                &mut rows,
-                                tile * width,
-                                width,
-                            );
-                        }
+            let parts = (gradients, input_part, Units::new(sums, FREQUENCIES * of_filter), Shares::new(shares, share));
+            pass.team.deal(channels / PANEL, parts, |range, (mut gradients, mut input_gradient, sums, share)| {
+                let (windows, share) = share.split_at_mut(FREQUENCIES * of_windows);
+                let (window_gradients, filter) = share.split_at_mut(FREQUENCIES * of_windows);
+                for (index, panel) in range.enumerate() {
+                    let (column, channel) = (index * PANEL, panel * PANEL);
+                    // The panel of V again. // F,T,PANEL
+                    let from = Channels { maps: input, all: channels, range: (channel, channel + PANEL) };
+                    let mut rows = MatrixMut::strided(windows, FREQUENCIES, tiles * PANEL, of_windows);
+                    transform_windows(level, tiling, 0..tiles, from, &mut rows, PANEL);
+                    // U' = V^T . D, transposed: filters x channels. If all tiles are in one block, one place does for all
+                    // panels, and stays in the cache. // F,O,PANEL
+                    let place = if is_first && is_last { 0 } else { index };
+                    let sums = &mut sums[place * FREQUENCIES * of_filter..][..FREQUENCIES * of_filter];
+                    for frequency in 0..FREQUENCIES {
+                        let right = Panels::new(&windows[frequency * of_windows..], tiles, PANEL);
+                        let out = MatrixMut::new(&mut sums[frequency * of_filter..], filters, PANEL);
+                        product(level, out, store, spread(frequency).transposed(), right);
                     }
-                    // U' = V^T . D, transposed: filters x channels. // F,O,W
-                    let sums = &mut sums[column / width * frequencies * of_filter..][..frequencies * of_filter];
-                    for frequency in 0..frequencies {
-                        let left =
-                            Matrix::strided(&transformed[frequency * plane(tiles, stride)..], tiles, filters, stride)
-                                .transposed();
-                        let right = Panels::new(&windows[frequency * of_windows..], tiles, width);
-                        let out = MatrixMut::new(&mut sums[frequency * of_filter..], filters, width);
-                        product(out, mode, left, right);
-                    }
-                    if last {
+                    if is_last {
                         // g' = G^T U' G
-                        inverse_filters(self.tile, sums, of_filter, filters, width, &mut gradients, column);
+                        inverse_filters(level, sums, of_filter, &mut gradients.columns(column, PANEL));
                     }
                     let Some(input_gradient) = &mut input_gradient else { continue };
-                    // V' = D U^T // F,T,W
-                    transform_filters_transposed(
-                        self.tile,
-                        pass.parameters,
-                        channels,
-                        panel * width,
-                        width,
-                        filters,
-                        filter,
-                        of_filter,
-                    );
-                    for frequency in 0..frequencies {
-                        let left =
-                            Matrix::strided(&transformed[frequency * plane(tiles, stride)..], tiles, filters, stride);
-                        let right = Panels::new(&filter[frequency * of_filter..], filters, width);
-                        let out = MatrixMut::new(&mut window_gradients[frequency * of_windows..], tiles, width);
-                        product(out, Mode::Set, left, right);
+                    // V' = D U^T // F,T,PANEL
+                    transform_filters_transposed(level, pass.parameters, channels, channel, filter, of_filter);
+                    for frequency in 0..FREQUENCIES {
+                        let right = Panels::new(&filter[frequency * of_filter..], filters, PANEL);
+                        let out = MatrixMut::new(&mut window_gradients[frequency * of_windows..], tiles, PANEL);
+                        product(level, out, Store::Overwrite, spread(frequency), right);
                     }
                     // d' = B V' B^T, added up where windows overlap.
-                    for pixel in 0..pixels {
-                        input_gradient.part(pixel, column, width).fill(0.0);
+                    let mut input_gradient = input_gradient.columns(column, PANEL);
+                    if !pass.adds {
+                        (0..pixels).for_each(|pixel| input_gradient.part(pixel, 0, PANEL).fill(0.0));
                     }
-                    for tile in 0..tiles {
-                        let window = self.input_window(tile);
-                        add_windows(
-                            self.tile,
-                            window_gradients,
-                            of_windows,
-                            width,
-                            tile,
-                            window,
-                            input_gradient,
-                            column,
-                        );
-                    }
+                    add_windows(level, tiling, 0..tiles, window_gradients, of_windows, &mut input_gradient);
                 }
             });
         }

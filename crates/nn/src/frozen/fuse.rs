@@ -1,0 +1,153 @@
+//! From a model's layers to the steps of a frozen one.
+
+use super::{Node, Step};
+use crate::layers::conv2d::frozen::{Activation, FrozenConv};
+use crate::layers::{Inference, Shape};
+use crate::model::Model;
+
+/// Whether max pooling is part of the step before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pooling {
+    /// Where that is possible.
+    Fused,
+    /// It is always a step of its own.
+    Apart,
+}
+
+/// The steps so far, and what became of each layer.
+struct Steps {
+    nodes: Vec<Node>,
+    /// For each source of the model (0 is the images, i + 1 what comes out of layer i) that of the frozen one.
+    sources: Vec<usize>,
+    /// For each source of the model, how many layers read it.
+    readers: Vec<usize>,
+}
+
+/// The layers of a model as steps, with those that can be done in one put together.
+pub(super) fn fuse(model: &Model, pooling: Pooling) -> Vec<Node> {
+    let layers: Vec<_> = model.inference().collect();
+    let mut readers = vec![0; layers.len() + 1];
+    for layer in &layers {
+        readers[layer.input] += 1;
+        layer.shortcut.iter().for_each(|&shortcut| readers[shortcut] += 1);
+    }
+    let mut steps = Steps { nodes: Vec::new(), sources: vec![0], readers };
+    for layer in layers {
+        let (name, shape, input) = (layer.name, layer.shape, layer.input);
+        let source = match layer.does {
+            Inference::Same => steps.sources[input],
+            Inference::Conv { geometry, weights, bias } => {
+                let conv = FrozenConv::new(geometry, weights, bias);
+                steps.push(name, Step::Conv(conv), input, None, shape)
+            }
+            Inference::Affine { scale, offset, rectified } => {
+                let plain = |conv: &FrozenConv| conv.activation == Activation::None;
+                match steps.conv_before(input, plain) {
+                    Some((index, conv)) if steps.nodes[index].other.is_none() => {
+                        let mut conv = conv.scaled(&scale, &offset);
+                        conv.activation = if rectified { Activation::Relu } else { Activation::None };
+                        steps.replace(index, conv, shape)
+                    }
+                    _ => {
+                        let floor = if rectified { 0.0 } else { f32::NEG_INFINITY };
+                        steps.push(name, Step::Affine { scale, offset, floor }, input, None, shape)
+                    }
+                }
+            }
+            Inference::Relu => steps.activate(name, Activation::Relu, Step::Relu, input, shape),
+            Inference::Tanh => steps.activate(name, Activation::Tanh, Step::Tanh, input, shape),
+            Inference::Add { rectified } => {
+                let shortcut = layer.shortcut.expect("a sum has two inputs");
+                steps.add(name, [input, shortcut], rectified, shape)
+            }
+            Inference::MaxPool(pool) => {
+                let fuses = pooling == Pooling::Fused && pool.halves();
+                match steps.conv_before(input, |_| fuses) {
+                    Some((index, mut conv)) => {
+                        conv.pool = true;
+                        steps.replace(index, conv, shape)
+                    }
+                    None => steps.push(name, Step::MaxPool(pool), input, None, shape),
+                }
+            }
+            Inference::AveragePool(pool) => steps.push(name, Step::AveragePool(pool), input, None, shape),
+        };
+        steps.sources.push(source);
+    }
+    steps.nodes
+}
+
+impl Steps {
+    fn push(&mut self, name: String, step: Step, input: usize, other: Option<usize>, shape: Shape) -> usize {
+        let (input, other) = (self.sources[input], other.map(|other| self.sources[other]));
+        self.nodes.push(Node { name, step, input, other, shape, place: 0..0 });
+        self.nodes.len()
+    }
+
+    /// The convolution that a source of the model comes from, if nobody else reads that, and nothing is pooled yet.
+    fn conv_before(&self, source: usize, suits: impl Fn(&FrozenConv) -> bool) -> Option<(usize, FrozenConv)> {
+        let index = self.sources[source].checked_sub(1)?;
+        match &self.nodes[index].step {
+            Step::Conv(conv) if self.readers[source] == 1 && !conv.pool && suits(conv) => Some((index, conv.clone())),
+            _ => None,
+        }
+    }
+
+    fn replace(&mut self, index: usize, conv: FrozenConv, shape: Shape) -> usize {
+        (self.nodes[index].step, self.nodes[index].shape) = (Step::Conv(conv), shape);
+        index + 1
+    }
+
+    fn activate(&mut self, name: String, activation: Activation, step: Step, input: usize, shape: Shape) -> usize {
+        match self.conv_before(input, |conv| conv.activation == Activation::None) {
+            Some((index, mut conv)) => {
+                conv.activation = activation;
+                self.replace(index, conv, shape)
+            }
+            None => self.push(name, step, input, None, shape),
+        }
+    }
+
+    /// A sum is added to by whichever of its two inputs is made last, if that is a convolution.
+    fn add(&mut self, name: String, inputs: [usize; 2], rectified: bool, shape: Shape) -> usize {
+        let [one, other] = inputs;
+        let (last, earlier) = if self.sources[one] > self.sources[other] { (one, other) } else { (other, one) };
+        let plain = |conv: &FrozenConv| conv.activation == Activation::None;
+        match self.conv_before(last, plain) {
+            Some((index, mut conv)) if self.nodes[index].other.is_none() && index + 1 == self.nodes.len() => {
+                conv.activation = if rectified { Activation::Relu } else { Activation::None };
+                self.nodes[index].other = Some(self.sources[earlier]);
+                self.replace(index, conv, shape)
+            }
+            _ => {
+                let floor = if rectified { 0.0 } else { f32::NEG_INFINITY };
+                self.push(name, Step::Add { floor }, one, Some(other), shape)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringstep_cpu::Level;
+
+    use super::super::*;
+    use crate::team::Team;
+    use crate::{Architecture, Model};
+
+    fn steps(architecture: Architecture, pooling: Pooling) -> usize {
+        let model = Model::new(&architecture.network(), 1, Team::new(1, Level::best())).unwrap();
+        model.freeze_with(1, 1, pooling).nodes.len()
+    }
+
+    #[test]
+    fn what_follows_a_convolution_is_part_of_its_step() {
+        // Eight convolutions and a linear layer; five of them with a pool.
+        assert_eq!(steps(Architecture::Vgg11, Pooling::Fused), 9);
+        assert_eq!(steps(Architecture::Vgg11, Pooling::Apart), 14);
+        // Twenty convolutions, the global average and a linear layer: every sum is a convolution's.
+        assert_eq!(steps(Architecture::ResNet18, Pooling::Fused), 22);
+        // Three convolutions and two linear layers with their tangents, and two average pools.
+        assert_eq!(steps(Architecture::LeNet5, Pooling::Fused), 7);
+    }
+}
