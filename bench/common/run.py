@@ -58,13 +58,26 @@ def table(header, body):
     return ["| " + " | ".join(cell.rjust(w) for cell, w in zip(line, widths)) + " |" for line in lines]
 
 
+def cpuinfo(field):
+    """What /proc/cpuinfo says of the first core; empty where it does not have the field."""
+    lines = (line.split(":", 1) for line in open("/proc/cpuinfo") if ":" in line)
+    return next((value.strip() for name, value in lines if name.strip() == field), "")
+
+
+def processor():
+    return cpuinfo("model name") or platform.machine()
+
+
+def processor_flags():
+    return set(cpuinfo("flags").split())
+
+
 def circumstances(script, load, versions):
     """Command, commit, date, machine and versions, as a recorded run lists them."""
     commit = first_line(["git", "rev-parse", "--short", "HEAD"])
     if first_line(["git", "status", "--porcelain", "--untracked-files=no"]) != "unknown":
         commit += " with changes"
-    cpus = [line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
-    machine = f"{(cpus or [platform.machine()])[0]}, {os.cpu_count()} cores, Linux {platform.release()}"
+    machine = f"{processor()}, {os.cpu_count()} cores, Linux {platform.release()}"
     versions = [*versions, first_line(["rustc", "--version"])]
     return [
         f"- command: `{shlex.join([script, *sys.argv[1:]])}`",
