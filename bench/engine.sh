@@ -2,7 +2,7 @@
 # The engine beside PyTorch, ONNX Runtime and OpenVINO, in one run: training steps and inference on the same shapes, threads
 # and precision; and beside itself with narrower vectors. Exits with 1 where a ratio is less than it must be, or where wider
 # vectors are slower. Installs the peers into target/peers/venv, unless RINGSTEP_PEER_PYTHON names a Python that has them.
-# Some twelve minutes on 2 cores; for numbers to keep, on a machine that does nothing else.
+# Some fifteen minutes on 2 cores; for numbers to keep, on a machine that does nothing else.
 #   bench/engine.sh [--rounds N] [--seconds S] [--only vgg11,lenet5] [--record FILE]
 set -euo pipefail
 here=$PWD
