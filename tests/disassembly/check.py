@@ -15,13 +15,14 @@ from assembly import Flow, disassemble
 
 # Multiply-adds of whole vectors in the inner loop of a tile: the number here, times each number that the pattern finds in
 # the kernel's name. The compiler may unroll a loop, so a multiple of it will do, too.
-#   r"kernels::matmul::tiles::avx2_(\d+)": 2     rows of two vectors
 TILES = {
-    r"kernels::matmul::tile_avx2": 12,
-    r"kernels::matmul::lower_tile_avx2": 10,
-    r"kernels::matmul::tile_avx512": 24,
-    r"kernels::correlate::tile_avx2": 12,
-    r"kernels::correlate::tile_avx512": 12,
+    r"kernels::matmul::avx2_(\d+)": 2,  # rows of two vectors
+    r"kernels::matmul::avx512_(\d+)": 1,
+    r"kernels::correlate::correlate_planes::avx(?:2|512)": 12,
+    r"kernels::correlate::dots::avx(?:2|512)": 10,
+    r"kernels::windows::(?:filter|send_back|add_filter_gradients)::avx2": 12,
+    r"kernels::windows::(?:filter|send_back|add_filter_gradients)::avx512": 10,
+    r"kernels::peak::multiply_and_add::avx(?:2|512)": 12,
 }
 
 
@@ -32,16 +33,36 @@ class Room(NamedTuple):
 
 # Kernels that keep vectors on the stack within an inner loop because they must: how many instructions there may access
 # them, and why.
-#   r"layers::conv2d::passes::transform_windows::avx2": Room(24, "a window has 36 vectors, the processor 16 registers")
-ON_STACK = {}
+WINDOW = "a window, and what becomes of it, has 36 vectors: more than there are registers"
+BESIDE = "short rows are added up side by side, in an array"
+CONSTANTS = "what stays the same in the loop finds no register around it"
+ON_STACK = {
+    r"layers::conv2d::passes::transform_windows::avx2": Room(104, WINDOW),
+    r"layers::conv2d::passes::transform_windows::avx512": Room(60, WINDOW),
+    r"layers::conv2d::passes::spread_tiles::avx2": Room(31, WINDOW),
+    r"layers::conv2d::passes::transform_filters::avx(?:2|512)": Room(36, "nine weights are transposed in an array"),
+    r"layers::conv2d::passes::transform_filters_transposed::avx2": Room(24, WINDOW),
+    r"layers::conv2d::passes::inverse_filters::avx2": Room(16, WINDOW),
+    r"layers::conv2d::passes::inverse_tiles::avx2": Room(76, WINDOW),
+    r"layers::conv2d::passes::inverse_tiles::avx512": Room(20, WINDOW),
+    r"layers::conv2d::passes::finish_tiles::avx2": Room(90, WINDOW),
+    r"layers::conv2d::passes::finish_tiles::avx512": Room(20, WINDOW),
+    r"layers::conv2d::passes::add_windows::avx(?:2|512)": Room(6, WINDOW),
+    r"kernels::rows::sum_rows::avx(?:2|512)": Room(2, BESIDE),
+    r"layers::average_pool::average::avx(?:2|512)": Room(2, CONSTANTS),
+    r"layers::average_pool::spread::avx2": Room(2, CONSTANTS),
+    r"layers::max_pool::largest::avx512": Room(1, CONSTANTS),
+    r"layers::max_pool::send_back::avx(?:2|512)": Room(2, CONSTANTS),
+}
 
 LEVELS = {"avx2": "%ymm", "avx512": "%zmm"}  # with the registers that are as wide as they can be
 FUSED = re.compile(r"vfn?m(add|sub)")
 SCALAR_FUSED = re.compile(r"vfn?m(add|sub)\d+s[sdh]")
 GATHER_OR_SCATTER = re.compile(r"vp?(gather|scatter)")
 VECTOR = re.compile(r"%[xyz]mm\d")
-# What a kernel may call besides kernels of its level: what panics, and the memory functions of C.
-MAY_CALL = re.compile(r"core::.*(panic|fail)|mem(cpy|set|move|cmp|chr)$")
+# What a kernel may call besides kernels of its level: what panics, the memory functions of C, and what is done number by
+# number at the end of an image, where no vector is left.
+MAY_CALL = re.compile(r"core::.*(panic|fail)|mem(cpy|set|move|cmp|chr)$|ringstep_nn::.*(_one_by_one|::copy_transposed)$")
 
 
 def level_of(name):

@@ -6,7 +6,7 @@ from unittest import mock
 import check
 from assembly import Flow, parse
 
-NAME = "ringstep_nn::kernels::rows::sum_rows::avx512"
+NAME = "ringstep_nn::kernels::rows::sum_columns::avx512"
 
 
 def kernel(text, name=NAME, slots={}):
@@ -62,7 +62,7 @@ class Reading(unittest.TestCase):
     def test_levels(self):
         self.assertEqual(check.level_of(NAME), "avx512")
         self.assertEqual(check.level_of("ringstep_nn::kernels::matmul::tiles::avx2_6"), "avx2")
-        self.assertEqual(check.level_of("ringstep_nn::kernels::rows::sum_rows::avx512::{{closure}}"), "avx512")
+        self.assertEqual(check.level_of("ringstep_nn::kernels::rows::sum_columns::avx512::{{closure}}"), "avx512")
         self.assertEqual(check.level_of("<ringstep_nn::Sum as ringstep_cpu::Kernel>::run::avx2"), "avx2")
         self.assertIsNone(check.level_of("ringstep_nn::kernels::rows::sum_rows"))
         self.assertIsNone(check.level_of("rand_chacha::guts::refill_wide::impl_avx2"))
@@ -188,9 +188,9 @@ class Stack(unittest.TestCase):
             jne head
             ret
         """
-        with mock.patch.dict(check.ON_STACK, {"rows::sum_rows::avx512": check.Room(2, "why")}):
+        with mock.patch.dict(check.ON_STACK, {"rows::sum_columns::avx512": check.Room(2, "why")}, clear=True):
             self.assertEqual(self.faults(text), [])
-        with mock.patch.dict(check.ON_STACK, {"rows::sum_rows::avx512": check.Room(1, "why")}):
+        with mock.patch.dict(check.ON_STACK, {"rows::sum_columns::avx512": check.Room(1, "why")}, clear=True):
             self.assertEqual(len(self.faults(text)), 1)
 
 
@@ -240,7 +240,8 @@ class Tiles(unittest.TestCase):
             self.assertEqual(len(self.faults(wrong)), 1)
 
     def test_tables_and_levels_that_nothing_is_found_for(self):
-        with mock.patch.dict(check.TILES, {r"kernels::gone::avx2": 2}, clear=True):
+        tiles = mock.patch.dict(check.TILES, {r"kernels::gone::avx2": 2}, clear=True)
+        with tiles, mock.patch.dict(check.ON_STACK, clear=True):
             faults = check.check([kernel("ret")])
         self.assertEqual(len(faults), 2)
         self.assertIn("no kernels for avx2", faults[0])
