@@ -4,6 +4,7 @@ use std::fmt;
 
 use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
+use ringstep_cpu::{Level, kernels};
 
 /// How two numbers become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,19 +88,61 @@ fn zip<T: Copy>(into: &mut [T], other: &[T], op: impl Fn(T, T) -> T) {
     }
 }
 
+/// One more way to compile a loop: for each instruction level. The compiler vectorises it, since all elements are independent.
+macro_rules! compiled_for_each_level {
+    ($module:ident, $type:ty, sum: $sum:expr, product: $product:expr, max: $max:expr, min: $min:expr) => {
+        mod $module {
+            #[allow(unused_imports)]
+            use super::*;
+
+            kernels! {
+                pub(super) fn sum<S>(_simd: S, into: &mut [$type], other: &[$type]) {
+                    zip(into, other, $sum);
+                }
+
+                pub(super) fn product<S>(_simd: S, into: &mut [$type], other: &[$type]) {
+                    zip(into, other, $product);
+                }
+
+                pub(super) fn max<S>(_simd: S, into: &mut [$type], other: &[$type]) {
+                    zip(into, other, $max);
+                }
+
+                pub(super) fn min<S>(_simd: S, into: &mut [$type], other: &[$type]) {
+                    zip(into, other, $min);
+                }
+            }
+        }
+    };
+}
+
+/// `into[i] = into[i] op other[i]`, with the widest instructions that the machine has: they all round alike.
+macro_rules! reduce {
+    ($module:ident) => {
+        fn reduce(op: Op, into: &mut [Self], other: &[Self]) {
+            let level = Level::best();
+            match op {
+                Op::Sum | Op::Mean => $module::sum(level, into, other),
+                Op::Product => $module::product(level, into, other),
+                Op::Max => $module::max(level, into, other),
+                Op::Min => $module::min(level, into, other),
+            }
+        }
+    };
+}
+
 macro_rules! float {
-    ($type:ty, $name:ident) => {
+    ($type:ty, $name:ident, $module:ident) => {
+        compiled_for_each_level!($module, $type,
+            sum: |a, b| a + b,
+            product: |a, b| a * b,
+            max: |a, b| if b.total_cmp(&a).is_gt() { b } else { a },
+            min: |a, b| if b.total_cmp(&a).is_lt() { b } else { a });
+
         impl Element for $type {
             const TYPE: ElementType = ElementType::$name;
 
-            fn reduce(op: Op, into: &mut [Self], other: &[Self]) {
-                match op {
-                    Op::Sum | Op::Mean => zip(into, other, |a, b| a + b),
-                    Op::Product => zip(into, other, |a, b| a * b),
-                    Op::Max => zip(into, other, |a, b| if b.total_cmp(&a).is_gt() { b } else { a }),
-                    Op::Min => zip(into, other, |a, b| if b.total_cmp(&a).is_lt() { b } else { a }),
-                }
-            }
+            reduce!($module);
 
             fn divide(values: &mut [Self], ranks: usize) {
                 for value in values {
@@ -116,18 +159,17 @@ macro_rules! float {
 
 /// 16-bit floats are computed with in f32 and rounded after each operation.
 macro_rules! half {
-    ($type:ty, $name:ident) => {
+    ($type:ty, $name:ident, $module:ident) => {
+        compiled_for_each_level!($module, $type,
+            sum: |a, b| <$type>::from_f32(a.to_f32() + b.to_f32()),
+            product: |a, b| <$type>::from_f32(a.to_f32() * b.to_f32()),
+            max: |a, b| if b.total_cmp(&a).is_gt() { b } else { a },
+            min: |a, b| if b.total_cmp(&a).is_lt() { b } else { a });
+
         impl Element for $type {
             const TYPE: ElementType = ElementType::$name;
 
-            fn reduce(op: Op, into: &mut [Self], other: &[Self]) {
-                match op {
-                    Op::Sum | Op::Mean => zip(into, other, |a, b| Self::from_f32(a.to_f32() + b.to_f32())),
-                    Op::Product => zip(into, other, |a, b| Self::from_f32(a.to_f32() * b.to_f32())),
-                    Op::Max => zip(into, other, |a, b| if b.total_cmp(&a).is_gt() { b } else { a }),
-                    Op::Min => zip(into, other, |a, b| if b.total_cmp(&a).is_lt() { b } else { a }),
-                }
-            }
+            reduce!($module);
 
             fn divide(values: &mut [Self], ranks: usize) {
                 for value in values {
@@ -143,18 +185,17 @@ macro_rules! half {
 }
 
 macro_rules! integer {
-    ($type:ty, $name:ident) => {
+    ($type:ty, $name:ident, $module:ident) => {
+        compiled_for_each_level!($module, $type,
+            sum: <$type>::wrapping_add,
+            product: <$type>::wrapping_mul,
+            max: <$type as Ord>::max,
+            min: <$type as Ord>::min);
+
         impl Element for $type {
             const TYPE: ElementType = ElementType::$name;
 
-            fn reduce(op: Op, into: &mut [Self], other: &[Self]) {
-                match op {
-                    Op::Sum | Op::Mean => zip(into, other, <$type>::wrapping_add),
-                    Op::Product => zip(into, other, <$type>::wrapping_mul),
-                    Op::Max => zip(into, other, <$type as Ord>::max),
-                    Op::Min => zip(into, other, <$type as Ord>::min),
-                }
-            }
+            reduce!($module);
 
             fn divide(values: &mut [Self], ranks: usize) {
                 for value in values {
@@ -169,13 +210,13 @@ macro_rules! integer {
     };
 }
 
-float!(f32, F32);
-float!(f64, F64);
-half!(f16, F16);
-half!(bf16, Bf16);
-integer!(i32, I32);
-integer!(i64, I64);
-integer!(u8, U8);
+float!(f32, F32, of_f32);
+float!(f64, F64, of_f64);
+half!(f16, F16, of_f16);
+half!(bf16, Bf16, of_bf16);
+integer!(i32, I32, of_i32);
+integer!(i64, I64, of_i64);
+integer!(u8, U8, of_u8);
 
 #[cfg(test)]
 mod tests {
@@ -198,6 +239,24 @@ mod tests {
                     let same = one.to_bits() == other.to_bits() || (one.is_nan() && other.is_nan());
                     assert!(same, "{a} {op:?} {b}: {one} and {other}");
                 }
+            }
+        }
+    }
+
+    /// What every level computes is what the portable one does, to the bit, whatever the length.
+    #[test]
+    fn every_level_reduces_alike() {
+        for length in [0, 1, 7, 16, 33, 100] {
+            let (a, b): (Vec<f32>, Vec<f32>) =
+                (0..length).map(|at| ((at as f32).sin() * 1e3, (at as f32 * 0.7).cos() / 3.0)).unzip();
+            for kernel in [of_f32::sum, of_f32::product, of_f32::max, of_f32::min] {
+                let of = |level: Level| {
+                    let mut into = a.clone();
+                    kernel(level, &mut into, &b);
+                    into.iter().map(|number| number.to_bits()).collect::<Vec<_>>()
+                };
+                let levels = Level::available();
+                assert!(levels.iter().all(|&level| of(level) == of(levels[0])), "{length}");
             }
         }
     }

@@ -42,7 +42,13 @@ impl Level {
 
     /// The widest level of this machine.
     pub fn best() -> Self {
-        Self::available().pop().expect("every machine has the portable level")
+        #[cfg(target_arch = "x86_64")]
+        let best = Avx512::detect().map(Self::Avx512).or_else(|| Avx2::detect().map(Self::Avx2));
+        #[cfg(target_arch = "aarch64")]
+        let best = Neon::detect().map(Self::Neon);
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let best = None;
+        best.unwrap_or(Self::Portable(Portable::new()))
     }
 
     /// The name on the command line and in records.
@@ -165,6 +171,7 @@ mod tests {
             assert_eq!(level.name().parse::<Instructions>().unwrap().level(), Ok(level));
         }
         assert_eq!(Instructions::Auto.level(), Ok(Level::best()));
+        assert_eq!(Level::available().pop(), Some(Level::best()));
     }
 
     #[test]

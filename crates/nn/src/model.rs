@@ -382,6 +382,30 @@ mod tests {
         Network { input: [4, 4, 2], layers }
     }
 
+    /// Values that three layers read: a shortcut that begins with a residual, and a body that does.
+    fn nested() -> Vec<Network> {
+        let inner = |name: &str| {
+            let body = vec![conv("conv", 2, 1), Layer::new("", Kind::Tanh)];
+            Layer::new(name, Kind::Residual { body, shortcut: Vec::new() })
+        };
+        let around = |body: Vec<Layer>, shortcut: Vec<Layer>| Network {
+            input: [4, 4, 2],
+            layers: vec![
+                conv("stem", 2, 1),
+                Layer::new("block", Kind::Residual { body, shortcut }),
+                Layer::new("", Kind::Tanh),
+                Layer::new("fc", Kind::Linear { outputs: 4, bias: false }),
+            ],
+        };
+        let plain = || vec![conv("body", 2, 1)];
+        vec![
+            around(plain(), vec![inner("inner")]),
+            around(vec![Layer::new("", Kind::Flatten), inner("inner")], Vec::new()),
+            around(vec![inner("inner"), Layer::new("", Kind::Relu)], vec![inner("other")]),
+            around(vec![inner("inner")], plain()),
+        ]
+    }
+
     fn model(network: &Network, batch: usize) -> Model {
         Model::new(network, batch, Team::new(1, Level::best())).unwrap()
     }
@@ -392,7 +416,7 @@ mod tests {
 
     #[test]
     fn gradients_of_whole_models_agree_with_differences() {
-        for network in [small(), residual()] {
+        for network in [small(), residual()].into_iter().chain(nested()) {
             let (images, labels) = (images(3), [2, 0, 3]);
             let mut model = model(&network, 3);
             model.initialise(1);
@@ -471,5 +495,37 @@ mod tests {
         let mut broken = images(2);
         broken[5] = f32::NAN;
         assert_eq!(model.first_not_finite(&broken, &[0, 1]), Some("stem"));
+    }
+
+    #[test]
+    fn looking_for_it_changes_nothing() {
+        let layers = vec![
+            conv("conv", 3, 1),
+            Layer::new("norm", Kind::BatchNorm),
+            Layer::new("fc", Kind::Linear { outputs: 4, bias: true }),
+        ];
+        let mut model = model(&Network { input: [4, 4, 2], layers }, 2);
+        model.initialise(1);
+        model.normalise_with(Box::new(|numbers| numbers.iter_mut().for_each(|number| *number *= 2.0)));
+        let before = model.forward(&images(2), &[0, 1]);
+        let statistics = model.statistics_mut().to_vec();
+        assert_eq!(model.first_not_finite(&images(2), &[0, 1]), None);
+        assert_eq!(model.statistics_mut(), statistics);
+        assert_eq!(model.forward(&images(2), &[0, 1]), before, "it still normalises with its peers");
+    }
+
+    /// The algorithm of a pass depends on its images, not on how many there could have been.
+    #[test]
+    fn an_image_alone_is_computed_as_in_a_model_for_one() {
+        let network = crate::Architecture::Vgg11.network();
+        let gradients = |batch: usize| {
+            let mut model = model(&network, batch);
+            model.initialise(1);
+            let image: Vec<f32> = (0..model.input().len()).map(|at| (at % 17) as f32 / 8.0 - 1.0).collect();
+            model.forward(&image, &[3]);
+            model.backward(&image, &[3], 1.0);
+            model.gradients_mut().iter().map(|number| number.to_bits()).collect::<Vec<_>>()
+        };
+        assert!(gradients(1) == gradients(16));
     }
 }

@@ -256,7 +256,7 @@ mod tests {
     /// Whatever then happens to the model, one image, some and a whole batch get the same logits, from a copy too.
     #[test]
     fn it_says_the_same_of_an_image_alone_and_among_others_on_every_level() {
-        for architecture in Architecture::ALL {
+        for architecture in [Architecture::LeNet5, Architecture::Cnn, Architecture::ResNet20, Architecture::Mlp] {
             let mut said: Option<Vec<f32>> = None;
             for level in Level::available() {
                 let mut model = Model::new(&architecture.network(), 9, Team::new(1, level)).unwrap();

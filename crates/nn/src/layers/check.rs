@@ -42,10 +42,15 @@ fn count(tensors: &[Tensor]) -> usize {
 impl<'a> Bench<'a> {
     /// Noise for parameters and inputs.
     pub fn new(layer: &'a mut dyn Layer, input: Shape, batch: usize, threads: usize) -> Self {
+        Self::on_team(layer, input, batch, Team::new(threads, Level::best()))
+    }
+
+    /// The same with these threads and instructions.
+    pub fn on_team(layer: &'a mut dyn Layer, input: Shape, batch: usize, team: Team) -> Self {
         let parameters = noise(count(&layer.tensors()), 1);
         let statistics = vec![1.0; count(&layer.statistics())];
         let (input, shortcut) = (noise(batch * input.len(), 2), noise(batch * input.len(), 4));
-        Self { layer, team: Team::new(threads, Level::best()), peers: None, parameters, statistics, input, shortcut }
+        Self { layer, team, peers: None, parameters, statistics, input, shortcut }
     }
 
     fn workspace(&self) -> Vec<f32> {
@@ -97,24 +102,37 @@ impl<'a> Bench<'a> {
 /// Which numbers to vary.
 type Part = for<'b> fn(&'b mut Bench<'_>) -> &'b mut Vec<f32>;
 
-/// For the loss `sum(c * output)` with fixed c, compares every gradient with a central difference of width `2h`, and the
-/// gradients that several threads find with those of one.
+/// For the loss `sum(c * output)` with fixed c, compares every gradient with a central difference of width `2h`, the gradients
+/// that several threads find with those of one, and what every level of this machine computes: levels that round a
+/// multiply-add once agree to the bit.
 pub fn gradients(layer: &mut dyn Layer, input_shape: Shape, batch: usize, h: f32, tolerance: f64) {
     let direction = noise(batch * layer.output().len(), 3);
-    let mut on_threads = |threads| {
-        let mut bench = Bench::new(layer, input_shape, batch, threads);
+    let mut on_team = |threads, level| {
+        let mut bench = Bench::on_team(layer, input_shape, batch, Team::new(threads, level));
         let output = bench.forward(batch);
-        bench.backward(&output, &direction)
+        let gradients = bench.backward(&output, &direction);
+        (output, gradients)
     };
-    let found = on_threads(1);
+    let (output, found) = on_team(1, Level::best());
+    let close = |what: &str, ours: &[f32], theirs: &[f32]| {
+        for (ours, theirs) in ours.iter().zip(theirs) {
+            assert!((ours - theirs).abs() < 1e-4 * ours.abs().max(1.0), "{what}: {theirs} is not {ours}");
+        }
+    };
     for threads in [2, 3] {
-        let other = on_threads(threads);
-        let pairs = [(&found.parameters, &other.parameters), (&found.input, &other.input)];
-        for (alone, together) in pairs.into_iter().flat_map(|(alone, together)| alone.iter().zip(together)) {
-            assert!(
-                (alone - together).abs() < 1e-5 * alone.abs().max(1.0),
-                "{threads} threads: {together} is not {alone}"
-            );
+        let (_, other) = on_team(threads, Level::best());
+        close(&format!("{threads} threads"), &found.parameters, &other.parameters);
+        close(&format!("{threads} threads"), &found.input, &other.input);
+    }
+    for (index, level) in Level::available().into_iter().enumerate() {
+        let (other_output, other) = on_team(1, level);
+        let pairs = [(&output, &other_output), (&found.parameters, &other.parameters), (&found.input, &other.input)];
+        for (ours, theirs) in pairs {
+            let bits = |numbers: &[f32]| numbers.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
+            match index {
+                0 => close(level.name(), ours, theirs),
+                _ => assert!(bits(ours) == bits(theirs), "{level} does not find the same bits"),
+            }
         }
     }
     let mut bench = Bench::new(layer, input_shape, batch, 1);

@@ -10,7 +10,9 @@ use std::time::Instant;
 use ringstep_comm::cost::Tuning;
 use ringstep_comm::overlap::Reduced;
 use ringstep_comm::{Algorithm, CollectiveError, Group, How};
+use ringstep_cpu::Level;
 use ringstep_nn::Model;
+use ringstep_nn::kernels::rows::add_slice;
 
 pub use self::buckets::Buckets;
 
@@ -60,9 +62,7 @@ impl Pass<'_> {
 
 /// Adds numbers where there are some.
 pub(crate) fn add(to: &mut [f32], numbers: &[f32]) {
-    for (to, number) in to.iter_mut().zip(numbers) {
-        *to += number;
-    }
+    add_slice(Level::best(), &mut to[..numbers.len()], numbers);
 }
 
 /// How a backward went.
