@@ -8,10 +8,11 @@
 //! | functions that are compiled once for each level | [`kernels!`] |
 //! | the cores that this process may use | [`cores`] |
 //! | how a thread waits | [`wait`] |
-//! | threads that work in rounds | [`rounds`] |
+//! | threads that work in rounds, and members that wait until all have come | [`rounds`], [`gate`] |
 
 pub mod cores;
 mod dispatch;
+pub mod gate;
 pub mod level;
 pub mod rounds;
 pub mod simd;

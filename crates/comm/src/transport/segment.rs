@@ -1,5 +1,8 @@
-//! Memory that several ranks see, threads or processes, and what it holds: for each rank a bell to wake it and a
-//! counter that says how far it is; for each pair a pipe; and room to lay slices out for the others to read.
+//! Memory that several ranks see, threads or processes, and what it holds: a gate where they wait for each other; for
+//! each rank a bell to wake it and a counter that says how far it is; for each pair a pipe; and room to lay slices out for
+//! the others to read.
+//!
+//! Pages of it that nobody has touched take no memory, so there may be many more pipes than are ever used.
 //!
 //! All `unsafe` of the shared-memory transports is here. What the methods hand out are atomics, or slices of one
 //! rank's room; the protocol on top ([`super::shared`]) keeps writers and readers of a room apart.
@@ -9,11 +12,11 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::ptr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use ringstep_cpu::gate::Gate;
+use ringstep_cpu::wait::Bell;
 use rustix::mm::{MapFlags, ProtFlags};
-use rustix::thread::{futex, sched_yield};
 
 use crate::copy::copy;
 
@@ -33,8 +36,20 @@ struct Layout {
 }
 
 impl Layout {
+    /// The most ranks for which all places can be told apart by 47 bits, which is what a process has for addresses.
+    const MOST: usize = 1 << 14;
+
+    fn new(ranks: usize) -> std::io::Result<Self> {
+        if ranks > Self::MOST {
+            let problem = format!("{ranks} ranks are more than the {} that can share memory on one host", Self::MOST);
+            return Err(std::io::Error::other(problem));
+        }
+        Ok(Self { ranks })
+    }
+
+    /// The gate comes first.
     const fn desk(rank: usize) -> usize {
-        rank * 4 * LINE
+        LINE + rank * 3 * LINE
     }
 
     const fn pipe_words(self, from: usize, to: usize) -> usize {
@@ -71,8 +86,6 @@ impl Layout {
 pub(super) struct Segment {
     base: *mut u8,
     layout: Layout,
-    /// Turns of a busy wait before a rank sleeps, and whether it lets others run in each.
-    patience: (u32, bool),
     /// Keeps the memory reachable for ranks that have not opened it yet.
     _file: Option<File>,
 }
@@ -86,29 +99,29 @@ unsafe impl Sync for Segment {}
 impl Segment {
     /// For the threads of this process.
     pub fn private(ranks: usize) -> std::io::Result<Self> {
-        let layout = Layout { ranks };
+        let layout = Layout::new(ranks)?;
         // SAFETY: a fresh anonymous mapping at an address of the system's choice.
         let base = unsafe {
             rustix::mm::mmap_anonymous(
                 ptr::null_mut(),
                 layout.total(),
                 ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
+                MapFlags::SHARED | MapFlags::NORESERVE,
             )?
         };
-        Ok(Self::new(base.cast(), layout, None))
+        Ok(Self { base: base.cast(), layout, _file: None })
     }
 
     /// A file in memory that has no name, and so is gone with the last process that has it open.
     pub fn create_file(ranks: usize) -> std::io::Result<File> {
         let file = File::from(rustix::fs::memfd_create("ringstep", rustix::fs::MemfdFlags::CLOEXEC)?);
-        file.set_len(Layout { ranks }.total() as u64)?;
+        file.set_len(Layout::new(ranks)?.total() as u64)?;
         Ok(file)
     }
 
     /// For processes that have opened the same file.
     pub fn map(file: File, ranks: usize) -> std::io::Result<Self> {
-        let layout = Layout { ranks };
+        let layout = Layout::new(ranks)?;
         if file.metadata()?.len() != layout.total() as u64 {
             return Err(std::io::Error::other("the shared memory is of another size than expected"));
         }
@@ -123,96 +136,52 @@ impl Segment {
                 0,
             )?
         };
-        Ok(Self::new(base.cast(), layout, Some(file)))
-    }
-
-    fn new(base: *mut u8, layout: Layout, file: Option<File>) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        // Spinning only helps if whoever is waited for can run at the same time.
-        let patience = if layout.ranks <= cores { (20_000, false) } else { (200, true) };
-        Self { base, layout, patience, _file: file }
+        Ok(Self { base: base.cast(), layout, _file: Some(file) })
     }
 
     pub fn ranks(&self) -> usize {
         self.layout.ranks
     }
 
-    fn word(&self, offset: usize) -> &AtomicU32 {
-        debug_assert!(offset + 4 <= self.layout.total() && offset.is_multiple_of(4));
-        // SAFETY: aligned, inside the mapping, zero at first, and only ever used as an atomic.
+    /// What lies at an offset.
+    ///
+    /// # Safety
+    /// It is made of atomics alone, for which zero is a value, and nothing else is ever at that place.
+    unsafe fn atomics<T>(&self, offset: usize) -> &T {
+        debug_assert!(offset + size_of::<T>() <= self.layout.total() && offset.is_multiple_of(align_of::<T>()));
+        // SAFETY: aligned and inside the mapping, which is zero at first; the caller vouches for the rest.
         unsafe { &*self.base.add(offset).cast() }
     }
 
-    fn long_word(&self, offset: usize) -> &AtomicU64 {
-        debug_assert!(offset + 8 <= self.layout.total() && offset.is_multiple_of(8));
-        // SAFETY: aligned, inside the mapping, zero at first, and only ever used as an atomic.
-        unsafe { &*self.base.add(offset).cast() }
+    /// Where all ranks wait for each other.
+    pub fn gate(&self) -> &Gate {
+        // SAFETY: two atomic words, in a line of their own.
+        unsafe { self.atomics(0) }
     }
 
     /// How far a rank is.
     pub fn progress(&self, rank: usize) -> &AtomicU32 {
-        self.word(Layout::desk(rank))
+        // SAFETY: an atomic word, in a line of its own.
+        unsafe { self.atomics(Layout::desk(rank)) }
     }
 
     /// Whether a rank has left.
     pub fn gone(&self, rank: usize) -> &AtomicU32 {
-        self.word(Layout::desk(rank) + LINE)
+        // SAFETY: an atomic word, in a line of its own.
+        unsafe { self.atomics(Layout::desk(rank) + LINE) }
     }
 
-    fn asleep(&self, rank: usize) -> &AtomicU32 {
-        self.word(Layout::desk(rank) + 2 * LINE)
-    }
-
-    fn bell(&self, rank: usize) -> &AtomicU32 {
-        self.word(Layout::desk(rank) + 3 * LINE)
+    /// What wakes a rank that waits for a pipe.
+    pub fn bell(&self, rank: usize) -> &Bell {
+        // SAFETY: an atomic word, in a line of its own.
+        unsafe { self.atomics(Layout::desk(rank) + 2 * LINE) }
     }
 
     /// Bytes ever written to and read from a pipe.
     pub fn pipe_counts(&self, from: usize, to: usize) -> (&AtomicU64, &AtomicU64) {
         let words = self.layout.pipe_words(from, to);
-        (self.long_word(words), self.long_word(words + LINE))
-    }
-
-    /// Wakes a rank, should it sleep. Whatever it waits for must have been stored before.
-    pub fn ring(&self, rank: usize) {
-        // Pairs with the fence in `wait`: either this sees the sleeper, or the sleeper sees what was stored.
-        fence(Ordering::SeqCst);
-        if self.asleep(rank).load(Ordering::Relaxed) != 0 {
-            self.bell(rank).fetch_add(1, Ordering::Relaxed);
-            let _ = futex::wake(self.bell(rank), futex::Flags::empty(), u32::MAX);
-        }
-    }
-
-    /// Waits until `ready`: busily at first, then asleep until somebody rings. Returns `false` after `nap`.
-    pub fn wait(&self, rank: usize, nap: Duration, mut ready: impl FnMut() -> bool) -> bool {
-        let (turns, give_way) = self.patience;
-        for turn in 0..turns {
-            if ready() {
-                return true;
-            }
-            if give_way && turn > 4 {
-                sched_yield();
-            } else {
-                std::hint::spin_loop();
-            }
-        }
-        let deadline = Instant::now() + nap;
-        loop {
-            let bell = self.bell(rank).load(Ordering::Relaxed);
-            self.asleep(rank).store(1, Ordering::Relaxed);
-            fence(Ordering::SeqCst);
-            let left = deadline.saturating_duration_since(Instant::now());
-            let done = ready();
-            if !done && !left.is_zero() {
-                let timeout =
-                    futex::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-                let _ = futex::wait(self.bell(rank), futex::Flags::empty(), bell, Some(&timeout));
-            }
-            self.asleep(rank).store(0, Ordering::Relaxed);
-            if done || left.is_zero() {
-                return done;
-            }
-        }
+        // SAFETY: an atomic word each, in lines of their own.
+        unsafe { (self.atomics::<AtomicU64>(words), self.atomics::<AtomicU64>(words + LINE)) }
     }
 
     /// # Safety

@@ -3,8 +3,10 @@
 
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use ringstep_cpu::wait::Patience;
 
 use super::segment::{PIPE, SLOT, STAGE, Segment};
 use super::{Cause, Incoming, Outgoing, Sink, TransportError, check};
@@ -27,6 +29,7 @@ pub struct Shared {
     /// Connections to the processes of the other members, which close when a process dies.
     lifelines: Vec<Option<TcpStream>>,
     timeout: Duration,
+    patience: Patience,
     turn: u32,
     bytes_written: u64,
 }
@@ -40,7 +43,8 @@ impl Shared {
         lifelines: Vec<Option<TcpStream>>,
         timeout: Duration,
     ) -> Self {
-        Self { segment, index, members, lifelines, timeout, turn: 0, bytes_written: 0 }
+        let patience = Patience::among(members.len());
+        Self { segment, index, members, lifelines, timeout, patience, turn: 0, bytes_written: 0 }
     }
 
     /// This rank's place among those of its host.
@@ -130,43 +134,39 @@ impl Shared {
     /// Waits until all ranks of this host have come as far. What they wrote before can then be read.
     pub fn sync(&mut self) -> Result<(), TransportError> {
         self.turn = self.turn.wrapping_add(1);
-        let turn = self.turn;
-        // Another rank may be a turn ahead, never more.
-        let has_come = |segment: &Segment, index: usize| {
-            segment.progress(index).load(Ordering::Acquire).wrapping_sub(turn) < u32::MAX / 2
-        };
-        self.segment.progress(self.index).store(turn, Ordering::Release);
-        // Pairs with the same fence on the others: of two that come at the same time, one sees that all are there.
-        fence(Ordering::SeqCst);
-        // Only the last one wakes the others; before, they would find that they must go on waiting.
-        if (0..self.members.len()).all(|index| has_come(&self.segment, index)) {
-            for index in (0..self.members.len()).filter(|&index| index != self.index) {
-                self.segment.ring(index);
-            }
+        let (turn, gate) = (self.turn, self.segment.gate());
+        let last = turn.wrapping_mul(self.members.len() as u32);
+        // Only looked at when somebody is missing.
+        self.segment.progress(self.index).store(turn, Ordering::Relaxed);
+        if gate.come(last) {
             return Ok(());
         }
-        for index in 0..self.members.len() {
-            self.wait_for(index, |segment| has_come(segment, index))
-                .map_err(|cause| TransportError::receiving(self.members[index], cause))?;
-        }
-        Ok(())
+        // Another rank may be a turn ahead, never more.
+        let is_missing =
+            |&index: &usize| self.segment.progress(index).load(Ordering::Relaxed).wrapping_sub(turn) >= u32::MAX / 2;
+        self.wait(|nap| gate.wait(&self.patience, nap, last), || (0..self.members.len()).filter(is_missing))
+            .map_err(|(index, cause)| TransportError::receiving(self.members[index], cause))
     }
 
-    /// Sleeps until `ready`, or until the member that it depends on is gone or has been silent for too long.
-    fn wait_for(&self, index: usize, ready: impl Fn(&Segment) -> bool) -> Result<(), Cause> {
-        if ready(&self.segment) {
-            return Ok(());
-        }
+    /// Waits by naps until one of them brings what is waited for, or until one of the members that this depends on is
+    /// gone or has been silent for too long.
+    fn wait<M: Iterator<Item = usize>>(
+        &self,
+        nap: impl Fn(Duration) -> bool,
+        missing: impl Fn() -> M,
+    ) -> Result<(), (usize, Cause)> {
         // Counted in naps: a process that was suspended for long has waited no longer than the one that it was in.
         let mut waited = Duration::ZERO;
-        while !self.segment.wait(self.index, NAP.min(self.timeout), || ready(&self.segment)) {
-            if !self.is_alive(index) {
+        while !nap(NAP.min(self.timeout)) {
+            if let Some(index) = missing().find(|&index| !self.is_alive(index)) {
                 // It may have finished its part before it left.
-                return if ready(&self.segment) { Ok(()) } else { Err(Cause::Closed) };
+                return if nap(Duration::ZERO) { Ok(()) } else { Err((index, Cause::Closed)) };
             }
             waited += NAP;
-            if waited >= self.timeout {
-                return Err(Cause::TimedOut(self.timeout));
+            if waited >= self.timeout
+                && let Some(index) = missing().next()
+            {
+                return Err((index, Cause::TimedOut(self.timeout)));
             }
         }
         Ok(())
@@ -215,20 +215,20 @@ impl Shared {
                 writing.is_some_and(|writer| writer.can_move(segment, self.index))
                     || reading.is_some_and(|reader| reader.can_move(segment, self.index))
             };
-            self.wait_for(on, ready).map_err(|cause| match reading.is_some() {
-                true => TransportError::receiving(self.members[on], cause),
-                false => TransportError::sending(self.members[on], cause),
-            })?;
+            let bell = self.segment.bell(self.index);
+            self.wait(|nap| bell.wait(&self.patience, Some(nap), || ready(&self.segment)), || std::iter::once(on))
+                .map_err(|(_, cause)| match reading.is_some() {
+                    true => TransportError::receiving(self.members[on], cause),
+                    false => TransportError::sending(self.members[on], cause),
+                })?;
         }
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        // The others look for it between their naps.
         self.segment.gone(self.index).store(1, Ordering::Release);
-        for index in 0..self.members.len() {
-            self.segment.ring(index);
-        }
     }
 }
 
@@ -285,7 +285,7 @@ impl<'a> PipeWriter<'a> {
         }
         if count > 0 {
             written.store(start + count as u64, Ordering::Release);
-            segment.ring(self.to);
+            segment.bell(self.to).ring();
         }
         count > 0
     }
@@ -367,7 +367,7 @@ impl<'a> PipeReader<'a> {
         }
         if count > 0 {
             read.store(start + count as u64, Ordering::Release);
-            segment.ring(self.from);
+            segment.bell(self.from).ring();
         }
         Ok(count > 0)
     }

@@ -7,8 +7,8 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use ringstep_cpu::wait::Patience;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::thread::sched_yield;
 
 use super::stream::{Line, StreamReader, StreamWriter, tray};
 use super::{Cause, DEFAULT_TIMEOUT, Incoming, Outgoing, Transport, TransportError};
@@ -27,8 +27,8 @@ pub struct Tcp {
     timeout: Duration,
     call: Option<Call>,
     hosts: Vec<usize>,
-    /// How often it looks again before it sleeps, and whether it lets others run in between.
-    patience: (u32, bool),
+    /// To sleep and be woken takes longer than most messages, so it looks again for a while before.
+    patience: Patience,
     /// Where what arrives waits until it is folded.
     tray: Vec<Line>,
 }
@@ -40,9 +40,7 @@ impl Tcp {
             stream.set_nonblocking(true)?;
             stream.set_nodelay(true)?;
         }
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        // If whoever is waited for can run at the same time, it answers soon; if not, it must be let.
-        let patience = if peers.len() <= cores { (500, false) } else { (5, true) };
+        let patience = Patience::among(hosts.iter().filter(|&&host| host == hosts[rank]).count());
         Ok(Self { patience, rank, peers, timeout: DEFAULT_TIMEOUT, call: None, hosts, tray: tray() })
     }
 
@@ -186,26 +184,13 @@ impl Tcp {
         writer: &mut Option<StreamWriter<'_>>,
         reader: &mut Option<StreamReader<'_, '_>>,
     ) -> Result<bool, TransportError> {
-        let mut moved = self.advance(writer, reader)?;
-        // To sleep and be woken takes longer than most messages.
-        let (tries, give_way) = self.patience;
-        for _ in 0..tries {
-            if moved {
-                break;
-            }
-            if give_way {
-                sched_yield();
-            }
-            moved = self.advance(writer, reader)?;
-        }
         let writing = writer.as_ref().filter(|writer| !writer.is_done()).map(|writer| writer.to);
         let reading = reader.as_ref().filter(|reader| !reader.is_done()).map(|reader| reader.from);
         if writing.is_none() && reading.is_none() {
             return Ok(false);
         }
-        if !moved {
-            self.wait(writing, reading)?;
-        }
+        let look = || self.advance(writer, reader).map(|moved| moved.then_some(())).transpose();
+        self.patience.wait(1, look, || self.wait(writing, reading))?;
         Ok(true)
     }
 
