@@ -44,3 +44,92 @@ impl Gate {
         self.bell.wait(patience, Some(limit), || self.is_open(last))
     }
 }
+
+#[cfg(all(loom, test))]
+mod models {
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+    use crate::wait::check;
+
+    /// Some ranks come to a gate so many times; before each, each writes to a place of its own, and after it reads all.
+    fn meet(ranks: u32, times: u32) {
+        check(3, move || {
+            let places: Vec<_> = (0..ranks * times).map(|_| UnsafeCell::new(0)).collect();
+            let shared = Arc::new((Gate::default(), places));
+            let rank = move |rank: u32, (gate, places): &(Gate, Vec<UnsafeCell<u32>>)| {
+                for time in 1..=times {
+                    let turn = &places[((time - 1) * ranks) as usize..][..ranks as usize];
+                    turn[rank as usize].with_mut(|place| {
+                        // SAFETY: the model checks that nobody reads it before the gate is open.
+                        #[allow(unsafe_code)]
+                        unsafe {
+                            *place = time;
+                        }
+                    });
+                    let last = time * ranks;
+                    assert!(gate.come(last) || gate.bell.wait(&Patience::among(2), None, || gate.is_open(last)));
+                    for place in turn {
+                        // SAFETY: the model checks that it was written before.
+                        #[allow(unsafe_code)]
+                        place.with(|place| assert_eq!(unsafe { *place }, time));
+                    }
+                }
+            };
+            let others: Vec<_> = (1..ranks)
+                .map(|index| {
+                    let shared = Arc::clone(&shared);
+                    thread::spawn(move || rank(index, &shared))
+                })
+                .collect();
+            rank(0, &shared);
+            others.into_iter().for_each(|other| other.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn two_meet_again_and_again() {
+        meet(2, 2);
+    }
+
+    #[test]
+    fn three_meet() {
+        meet(3, 1);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn nobody_passes_before_all_have_come() {
+        let (gate, come) = (Gate::default(), AtomicU32::new(0));
+        thread::scope(|scope| {
+            for _ in 0..5 {
+                scope.spawn(|| {
+                    let patience = Patience::among(5);
+                    for time in 1..=500 {
+                        come.fetch_add(1, Ordering::Relaxed);
+                        let open = gate.come(time * 5) || gate.wait(&patience, Duration::from_secs(60), time * 5);
+                        assert!(open);
+                        assert!(come.load(Ordering::Relaxed) >= time * 5);
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn the_count_of_arrivals_may_wrap() {
+        let gate = Gate { arrivals: AtomicU32::new(u32::MAX), bell: Bell::default() };
+        assert!(!gate.is_open(1));
+        assert!(!gate.come(1));
+        assert!(gate.come(1));
+        assert!(gate.is_open(1) && gate.is_open(0) && !gate.is_open(2));
+    }
+}

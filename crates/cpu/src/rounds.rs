@@ -85,6 +85,7 @@ impl Rounds {
     /// Takes parts of a round, its own first, and does them.
     fn work(&self, round: u32, own: usize, work: impl Fn(usize)) {
         let parts = self.taken.len();
+        let own = own % parts;
         for part in (own..parts).chain(0..own) {
             // Taken in the round before this one: only then it is this round's and free. Once a round is over all its
             // parts are taken, so that whoever comes late gets none.
@@ -98,6 +99,102 @@ impl Rounds {
                     self.done.ring();
                 }
             }
+        }
+    }
+}
+
+#[cfg(all(loom, test))]
+mod models {
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+    use crate::wait::check;
+
+    /// A leader and followers add to each part's number what the leader has written, in so many rounds.
+    #[allow(unsafe_code)]
+    fn lead(parts: usize, followers: usize, rounds: u32) {
+        struct Shared {
+            rounds: Rounds,
+            task: UnsafeCell<u32>,
+            numbers: Vec<UnsafeCell<u32>>,
+        }
+        impl Shared {
+            fn work(&self, part: usize) {
+                // SAFETY: the model checks that only the leader writes to it, and not while this goes on.
+                let task = self.task.with(|task| unsafe { *task });
+                // SAFETY: the model checks that nobody else has this part.
+                self.numbers[part].with_mut(|number| unsafe { *number += task });
+            }
+        }
+        check(if followers > 1 { 2 } else { 3 }, move || {
+            let shared = Arc::new(Shared {
+                rounds: Rounds::new(parts, followers),
+                task: UnsafeCell::new(0),
+                numbers: (0..parts).map(|_| UnsafeCell::new(0)).collect(),
+            });
+            let others: Vec<_> = (1..=followers)
+                .map(|own| {
+                    let shared = Arc::clone(&shared);
+                    thread::spawn(move || shared.rounds.follow(own, |part| shared.work(part)))
+                })
+                .collect();
+            for round in 1..=rounds {
+                // SAFETY: as in `work`.
+                shared.task.with_mut(|task| unsafe { *task = round });
+                shared.rounds.lead(|part| shared.work(part));
+                for number in &shared.numbers {
+                    // SAFETY: as in `work`.
+                    number.with(|number| assert_eq!(unsafe { *number }, (1..=round).sum::<u32>()));
+                }
+            }
+            shared.rounds.close();
+            others.into_iter().for_each(|other| other.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn a_follower_and_a_part_for_each() {
+        lead(2, 1, 2);
+    }
+
+    #[test]
+    fn more_parts_than_threads() {
+        lead(3, 1, 1);
+    }
+
+    #[test]
+    fn two_followers() {
+        lead(2, 2, 1);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn every_part_is_done_once_in_every_round() {
+        for (parts, followers) in [(1, 0), (3, 0), (2, 1), (4, 1), (3, 2), (2, 4)] {
+            let rounds = Rounds::new(parts, followers);
+            let counts: Vec<_> = (0..parts).map(|_| AtomicU32::new(0)).collect();
+            let work = |part: usize| {
+                counts[part].fetch_add(1, Ordering::Relaxed);
+            };
+            thread::scope(|scope| {
+                for own in 1..=followers {
+                    let rounds = &rounds;
+                    scope.spawn(move || rounds.follow(own, work));
+                }
+                for round in 1..=200 {
+                    rounds.lead(work);
+                    assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == round));
+                }
+                rounds.close();
+            });
         }
     }
 }

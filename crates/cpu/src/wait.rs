@@ -5,6 +5,7 @@
 //! again only after that program's whole time slice; a thread that sleeps is put before the busy program as soon as it
 //! is woken.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 #[cfg(all(loom, test))]
@@ -15,19 +16,29 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use crate::cores;
 
 /// The longest that a thread looks before it sleeps: several times what it takes to sleep and be woken, so that the
-/// short pauses of a step pass without.
-const LONGEST: Duration = Duration::from_micros(50);
-/// How long it looks at least where there are cores to spare.
-const SHORTEST: Duration = Duration::from_micros(2);
+/// short pauses of a step pass without. A model has no clock, and sleeps at once.
+const LONGEST: Duration = if cfg!(all(loom, test)) { Duration::ZERO } else { Duration::from_micros(200) };
+/// How long it looks at least, unless it has to leave its core to others.
+const SHORTEST: Duration = Duration::from_micros(5);
 /// Looks at memory between two looks at the clock.
 const LOOKS: u32 = 16;
+/// A thread between whose looks so much time has passed had to leave its core to another.
+const DISPLACED: Duration = Duration::from_micros(300);
+/// How long it then sleeps without looking first.
+const TRUCE: Duration = Duration::from_millis(100);
 
-/// How long a thread looks before it sleeps. It learns: after waits that looking would have shortened it looks for
-/// longer, after waits that went on for long it looks less, and leaves the core to those that have work.
+/// How long a thread looks before it sleeps, which it learns.
+///
+/// If another program wants the same core, looking is worse than useless: it uses up the thread's share of the core, and
+/// then the other program gets a whole time slice. A thread finds that out by the clock, and sleeps at once for a while.
+/// Waits that went on for long make it look for less long, one that looking would have shortened for longer.
 #[derive(Debug)]
 pub struct Patience {
     /// Nanoseconds to look for; 0 if there are no cores to spare.
-    nanoseconds: std::sync::atomic::AtomicU32,
+    looking: AtomicU64,
+    /// When it may look again, in nanoseconds after `born`.
+    truce: AtomicU64,
+    born: Instant,
 }
 
 impl Patience {
@@ -35,7 +46,7 @@ impl Patience {
     /// is waited for from running.
     pub fn among(threads: usize) -> Self {
         let first = if threads <= cores::allowed() { LONGEST } else { Duration::ZERO };
-        Self { nanoseconds: std::sync::atomic::AtomicU32::new(first.as_nanos() as u32) }
+        Self { looking: AtomicU64::new(first.as_nanos() as u64), truce: AtomicU64::new(0), born: Instant::now() }
     }
 
     /// Waits for something that `look` finds: looks for it, `looks` times between two looks at the clock, and when
@@ -44,22 +55,32 @@ impl Patience {
         if let Some(found) = look() {
             return found;
         }
-        let patience = Duration::from_nanos(self.nanoseconds.load(std::sync::atomic::Ordering::Relaxed).into());
+        let patience = Duration::from_nanos(self.looking.load(Relaxed));
         if patience.is_zero() {
             return sleep();
         }
         let began = Instant::now();
-        while began.elapsed() < patience {
+        if began.duration_since(self.born) < Duration::from_nanos(self.truce.load(Relaxed)) {
+            return sleep();
+        }
+        let mut last = began;
+        while last.duration_since(began) < patience {
             for _ in 0..looks {
                 std::hint::spin_loop();
                 if let Some(found) = look() {
                     return found;
                 }
             }
+            let now = Instant::now();
+            if now.duration_since(last) > DISPLACED {
+                self.truce.store((now + TRUCE).duration_since(self.born).as_nanos() as u64, Relaxed);
+                return sleep();
+            }
+            last = now;
         }
         let found = sleep();
         let next = if began.elapsed() < LONGEST { LONGEST } else { (patience / 2).max(SHORTEST) };
-        self.nanoseconds.store(next.as_nanos() as u32, std::sync::atomic::Ordering::Relaxed);
+        self.looking.store(next.as_nanos() as u64, Relaxed);
         found
     }
 }
@@ -74,7 +95,7 @@ impl Patience {
 pub struct Bell {
     word: AtomicU32,
     #[cfg(all(loom, test))]
-    futex: futex::Queue,
+    sleepers: (loom::sync::Mutex<()>, loom::sync::Condvar),
 }
 
 const SLEEPERS: u32 = 1;
@@ -139,5 +160,182 @@ impl Bell {
             tv_nsec: left.subsec_nanos().into(),
         });
         let _ = futex::wait(&self.word, futex::Flags::empty(), word, left.as_ref());
+    }
+}
+
+/// The system's futex as a model sees it: to compare the word and to fall asleep is one step for those that wake.
+#[cfg(all(loom, test))]
+impl Bell {
+    fn wake(&self) {
+        drop(self.sleepers.0.lock());
+        self.sleepers.1.notify_all();
+    }
+
+    fn fall_asleep(&self, word: u32, _: Option<Duration>) {
+        let guard = self.sleepers.0.lock().unwrap();
+        if self.word.load(Ordering::Relaxed) == word {
+            drop(self.sleepers.1.wait(guard));
+        }
+    }
+}
+
+/// Tries all interleavings in which threads that could go on are displaced so many times at most.
+#[cfg(all(loom, test))]
+pub(crate) fn check(displacements: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(displacements);
+    builder.check(model);
+}
+
+#[cfg(all(loom, test))]
+mod models {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    /// A word and the bell of whoever waits for it, as at each end of a pipe.
+    #[derive(Default)]
+    struct End {
+        word: AtomicU32,
+        bell: Bell,
+    }
+
+    impl End {
+        fn put(&self, value: u32) {
+            self.word.store(value, Ordering::Release);
+            self.bell.ring();
+        }
+
+        fn wait_for(&self, value: u32) {
+            assert!(self.bell.wait(&Patience::among(2), None, || self.word.load(Ordering::Acquire) == value));
+        }
+    }
+
+    #[test]
+    fn two_that_take_turns_wake_each_other() {
+        check(3, || {
+            let ends = Arc::new([End::default(), End::default()]);
+            let other = {
+                let ends = Arc::clone(&ends);
+                thread::spawn(move || {
+                    for turn in 1..=2 {
+                        ends[1].wait_for(turn);
+                        ends[0].put(turn);
+                    }
+                })
+            };
+            for turn in 1..=2 {
+                ends[1].put(turn);
+                ends[0].wait_for(turn);
+            }
+            other.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn of_two_that_ring_at_once_none_is_missed() {
+        check(3, || {
+            let end = Arc::new((AtomicU32::new(0), AtomicU32::new(0), Bell::default()));
+            let others = [0, 1].map(|which| {
+                let end = Arc::clone(&end);
+                thread::spawn(move || {
+                    let word = if which == 0 { &end.0 } else { &end.1 };
+                    word.store(1, Ordering::Release);
+                    end.2.ring();
+                })
+            });
+            let both = || end.0.load(Ordering::Acquire) + end.1.load(Ordering::Acquire) == 2;
+            assert!(end.2.wait(&Patience::among(3), None, both));
+            others.into_iter().for_each(|other| other.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn one_ring_wakes_all_that_sleep() {
+        check(3, || {
+            let end = Arc::new(End::default());
+            let others = [(); 2].map(|()| {
+                let end = Arc::clone(&end);
+                thread::spawn(move || end.wait_for(1))
+            });
+            end.put(1);
+            others.into_iter().for_each(|other| other.join().unwrap());
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::*;
+
+    /// Never looks before it sleeps.
+    fn none() -> Patience {
+        Patience::among(usize::MAX)
+    }
+
+    #[test]
+    fn messages_to_and_fro_arrive_whether_the_threads_look_or_sleep() {
+        for make in [none as fn() -> Patience, || Patience::among(1)] {
+            let ends = Arc::new([(); 2].map(|()| (AtomicU32::new(0), Bell::default())));
+            let put = |(word, bell): &(AtomicU32, Bell), value| {
+                word.store(value, Ordering::Release);
+                bell.ring();
+            };
+            let wait = |(word, bell): &(AtomicU32, Bell), patience: &Patience, value| {
+                assert!(bell.wait(patience, None, || word.load(Ordering::Acquire) == value));
+            };
+            let other = {
+                let ends = Arc::clone(&ends);
+                thread::spawn(move || {
+                    let patience = make();
+                    for value in 1..=2000 {
+                        wait(&ends[1], &patience, value);
+                        put(&ends[0], value);
+                    }
+                })
+            };
+            let patience = make();
+            for value in 1..=2000 {
+                put(&ends[1], value);
+                wait(&ends[0], &patience, value);
+            }
+            other.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_wait_with_a_limit_ends() {
+        assert!(!Bell::default().wait(&none(), Some(Duration::from_millis(1)), || false));
+        assert!(!Bell::default().wait(&Patience::among(1), Some(Duration::from_millis(1)), || false));
+        assert!(Bell::default().wait(&none(), Some(Duration::ZERO), || true));
+    }
+
+    #[test]
+    fn a_thread_without_a_core_to_spare_looks_once() {
+        let mut looks = 0;
+        let found = none().wait(
+            16,
+            || {
+                looks += 1;
+                None
+            },
+            || "slept",
+        );
+        assert_eq!((found, looks), ("slept", 1));
+    }
+
+    #[test]
+    fn a_thread_that_was_displaced_remembers_it() {
+        let patience = Patience::among(1);
+        let displaced = || -> Option<()> {
+            thread::sleep(2 * DISPLACED);
+            None
+        };
+        patience.wait(1, displaced, || ());
+        assert!(patience.truce.load(Relaxed) > TRUCE.as_nanos() as u64);
     }
 }
