@@ -15,7 +15,7 @@ use super::transforms::{FREQUENCIES, TAPS};
 use super::winograd::plane;
 use super::{Geometry, direct};
 use crate::aligned::Aligned;
-use crate::kernels::matmul::{Store, product};
+use crate::kernels::matmul::{Store, padded_stride, product};
 use crate::kernels::matrix::{ByColumns, Matrix, MatrixMut};
 use crate::kernels::pack::{PANEL, Panels, pack, panels_len};
 use crate::kernels::tanh::tanh;
@@ -195,14 +195,14 @@ impl FrozenConv {
         let (block, positions) = (self.block(images), self.geometry.positions());
         let sums = block * positions * PANEL;
         match self.algorithm(images) {
-            Algorithm::Whole | Algorithm::Pairs => [0, sums],
+            Algorithm::Whole | Algorithm::Pairs => [images * padded_stride(self.geometry.input.len()), sums],
             Algorithm::Winograd => {
                 let tiles = block * Tiling::new(&self.geometry).per_image();
-                let of_windows = plane(tiles, self.geometry.input.channels);
+                let of_windows = plane(tiles, padded_stride(self.geometry.input.channels));
                 [FREQUENCIES * of_windows, FREQUENCIES * plane(tiles, PANEL)]
             }
             Algorithm::Windows => [0, sums + direct::padded_len(&self.geometry)],
-            Algorithm::Im2col => [block * positions * self.geometry.window(), sums],
+            Algorithm::Im2col => [block * positions * padded_stride(self.geometry.window()), sums],
         }
     }
 
@@ -236,8 +236,9 @@ impl FrozenConv {
         let images = pass.input.len() / self.geometry.input.len();
         match self.algorithm(images) {
             Algorithm::Whole => self.products(pass, |conv, input, panel, sums, level| {
-                let inputs = conv.geometry.input.len();
-                let (left, rows) = (Matrix::new(input, input.len() / inputs, inputs), input.len() / inputs);
+                let (inputs, stride) = (conv.geometry.input.len(), padded_stride(conv.geometry.input.len()));
+                let rows = input.len() / stride;
+                let left = Matrix::strided(input, rows, inputs, stride);
                 product(level, MatrixMut::new(sums, rows, PANEL), Store::Overwrite, left, panel);
             }),
             Algorithm::Pairs => self.products(pass, Self::pairs),
@@ -247,7 +248,7 @@ impl FrozenConv {
         }
     }
 
-    /// Each thread computes the sums of some panels from the input as it lies.
+    /// Each thread computes the sums of some panels from all images, which get some room between them first.
     fn products(
         &self,
         pass: Pass<'_>,
@@ -256,13 +257,20 @@ impl FrozenConv {
         let (filters, window, level) = (self.geometry.output.channels, self.geometry.window(), pass.team.level());
         let images = pass.input.len() / self.geometry.input.len();
         let panels = self.panels(pass.team);
-        let rows = images * self.geometry.positions();
+        let (image, stride) = (self.geometry.input.len(), padded_stride(self.geometry.input.len()));
+        let (padded, shares) = pass.workspace.split_at_mut(images * stride);
+        pass.team.deal(images, Units::new(padded, stride), |range, padded| {
+            for (index, to) in range.zip(padded.chunks_exact_mut(stride)) {
+                to[..image].copy_from_slice(&pass.input[index * image..][..image]);
+            }
+        });
+        let (padded, rows) = (&*padded, images * self.geometry.positions());
         let output = ByColumns::new(MatrixMut::new(pass.output, images * self.output_pixels(), filters), PANEL);
-        let parts = (output, Shares::new(pass.workspace, rows * PANEL));
+        let parts = (output, Shares::new(shares, rows * PANEL));
         pass.team.deal(filters.div_ceil(PANEL), parts, |range, (mut output, sums)| {
             for (index, panel) in range.enumerate() {
                 let weights = Panels::new(&panels[panel * window * PANEL..], window, PANEL);
-                sum(self, pass.input, weights, sums, level);
+                sum(self, padded, weights, sums, level);
                 let mut output = output.columns(index * PANEL, PANEL.min(filters - panel * PANEL));
                 finish_rows(level, sums, self.epilogue(panel, pass.residual, 0), &mut output);
             }
@@ -272,14 +280,14 @@ impl FrozenConv {
     /// As in training: a product for each line of weights that meets pixels.
     fn pairs(&self, input: &[f32], weights: Panels<'_>, sums: &mut [f32], level: ringstep_cpu::Level) {
         let pairs = Pairs::new(self.geometry).expect("a map that is small enough");
-        let (image, channels, positions) =
-            (self.geometry.input.len(), self.geometry.input.channels, self.geometry.positions());
-        let images = input.len() / image;
+        let (channels, positions) = (self.geometry.input.channels, self.geometry.positions());
+        let stride = padded_stride(self.geometry.input.len());
+        let images = input.len() / stride;
         let mut sums = MatrixMut::new(sums, images * positions, PANEL);
         for position in 0..positions {
             let mut store = Store::Overwrite;
             for Meeting { taps, pixel } in pairs.meetings(position) {
-                let left = Matrix::strided(&input[pixel * channels..], images, taps.len() * channels, image);
+                let left = Matrix::strided(&input[pixel * channels..], images, taps.len() * channels, stride);
                 let right = weights.rows(taps.start * channels..taps.end * channels);
                 product(level, sums.every(position, positions, images), store, left, right);
                 store = Store::Accumulate;
@@ -301,12 +309,13 @@ impl FrozenConv {
             let count = self.block(images).min(images - first);
             let tiles = count * tiling.per_image();
             let input = &pass.input[first * from.len()..][..count * from.len()];
-            let (of_windows, of_sums) = (plane(tiles, from.channels), plane(tiles, PANEL));
+            let stride = padded_stride(from.channels);
+            let (of_windows, of_sums) = (plane(tiles, stride), plane(tiles, PANEL));
             let (transformed, shares) = pass.workspace.split_at_mut(FREQUENCIES * of_windows);
-            let rows = MatrixMut::strided(transformed, FREQUENCIES, tiles * from.channels, of_windows);
-            pass.team.deal(tiles, ByColumns::new(rows, from.channels), |range, mut rows| {
+            let rows = MatrixMut::strided(transformed, FREQUENCIES, tiles * stride, of_windows);
+            pass.team.deal(tiles, ByColumns::new(rows, stride), |range, mut rows| {
                 let from = Channels { maps: input, all: from.channels, range: (0, from.channels) };
-                transform_windows(level, &tiling, range, from, &mut rows, from.all);
+                transform_windows(level, &tiling, range, from, &mut rows, stride);
             });
             let transformed = &*transformed;
 
@@ -318,7 +327,8 @@ impl FrozenConv {
                 for (index, panel) in range.enumerate() {
                     let filter = &frequencies[panel * self.of_panel()..][..self.of_panel()];
                     for frequency in 0..FREQUENCIES {
-                        let left = Matrix::new(&transformed[frequency * of_windows..], tiles, from.channels);
+                        let left =
+                            Matrix::strided(&transformed[frequency * of_windows..], tiles, from.channels, stride);
                         let right = Panels::new(&filter[frequency * of_filter..], from.channels, PANEL);
                         let sums = MatrixMut::new(&mut sums[frequency * of_sums..], tiles, PANEL);
                         product(level, sums, Store::Overwrite, left, right);
@@ -386,13 +396,14 @@ impl FrozenConv {
         for first in (0..images).step_by(self.block(images)) {
             let count = self.block(images).min(images - first);
             let rows = count * positions;
-            let (windows, shares) = pass.workspace.split_at_mut(rows * window);
-            pass.team.deal(rows, Units::new(windows, window), |range, windows| {
-                for (position, row) in range.zip(windows.chunks_exact_mut(window)) {
-                    gather.gather(pass.input, first * positions + position, row);
+            let stride = padded_stride(window);
+            let (windows, shares) = pass.workspace.split_at_mut(rows * stride);
+            pass.team.deal(rows, Units::new(windows, stride), |range, windows| {
+                for (position, row) in range.zip(windows.chunks_exact_mut(stride)) {
+                    gather.gather(pass.input, first * positions + position, &mut row[..window]);
                 }
             });
-            let windows = Matrix::new(windows, rows, window);
+            let windows = Matrix::strided(windows, rows, window, stride);
             let output = &mut pass.output[first * pixels * filters..][..count * pixels * filters];
             let output = ByColumns::new(MatrixMut::new(output, count * pixels, filters), PANEL);
             let parts = (output, Shares::new(shares, rows * PANEL));

@@ -108,7 +108,7 @@ impl Algorithm for Im2col {
     fn workspace(&self, _: usize, threads: usize) -> usize {
         let (window, filters) = (self.geometry.window(), self.geometry.output.channels);
         let panels = panels_len(window, filters).max(panels_len(filters, window));
-        let share = self.block() * window;
+        let share = self.block() * padded_stride(window);
         (panels + threads * share).max(threads * self.deep_share())
     }
 
@@ -118,15 +118,16 @@ impl Algorithm for Im2col {
         let weight = Matrix::new(pass.parameters, filters, window);
         let (panels, shares) = pass.workspace.split_at_mut(panels_len(window, filters));
         let weight = pack(pass.team, panels, weight.transposed());
-        let block = self.block();
-        let parts = (Units::new(pass.output, filters), Shares::new(shares, block * window));
+        // Many rows are read at once: they have some room between them.
+        let (block, stride) = (self.block(), padded_stride(window));
+        let parts = (Units::new(pass.output, filters), Shares::new(shares, block * stride));
         pass.team.deal(positions, parts, |range, (output, windows)| {
             for (start, output) in range.step_by(block).zip(output.chunks_mut(block * filters)) {
                 let rows = output.len() / filters;
-                for (at, row) in windows.chunks_exact_mut(window).take(rows).enumerate() {
-                    self.gather(pass.input, start + at, row);
+                for (at, row) in windows.chunks_exact_mut(stride).take(rows).enumerate() {
+                    self.gather(pass.input, start + at, &mut row[..window]);
                 }
-                let windows = Matrix::new(windows, rows, window);
+                let windows = Matrix::strided(windows, rows, window, stride);
                 product(level, MatrixMut::new(output, rows, filters), Store::Overwrite, windows, weight);
                 if let Some(bias) = bias {
                     add_to_rows(level, output, bias);

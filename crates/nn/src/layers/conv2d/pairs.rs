@@ -89,7 +89,7 @@ impl Algorithm for Pairs {
     fn workspace(&self, batch: usize, threads: usize) -> usize {
         let [channels, filters, taps, positions] = self.sizes();
         let pixels = self.geometry.input.height * self.geometry.input.width;
-        let forward = threads * taps * panels_len(channels, PANEL);
+        let forward = batch * padded_stride(self.geometry.input.len()) + threads * taps * panels_len(channels, PANEL);
         let share = taps * panels_len(filters, PANEL) + pixels * panels_len(batch, PANEL);
         forward.max(positions * batch * padded_stride(filters) + threads * share)
     }
@@ -98,9 +98,18 @@ impl Algorithm for Pairs {
         let ([channels, filters, taps, positions], level) = (self.sizes(), pass.team.level());
         let (image, window) = (self.geometry.input.len(), self.geometry.window());
         let images = pass.input.len() / image;
+        // Many images are read at once: they have some room between them.
+        let stride = padded_stride(image);
+        let (padded, shares) = pass.workspace.split_at_mut(images * stride);
+        pass.team.deal(images, Units::new(padded, stride), |range, padded| {
+            for (index, to) in range.zip(padded.chunks_exact_mut(stride)) {
+                to[..image].copy_from_slice(&pass.input[index * image..][..image]);
+            }
+        });
+        let padded = &*padded;
         let output = ByColumns::new(MatrixMut::new(pass.output, images * positions, filters), PANEL);
         let share = taps * panels_len(channels, PANEL);
-        let parts = (output, Shares::new(pass.workspace, share));
+        let parts = (output, Shares::new(shares, share));
         pass.team.deal(filters.div_ceil(PANEL), parts, |range, (mut output, panel)| {
             for (index, first) in range.map(|panel| panel * PANEL).enumerate() {
                 let count = PANEL.min(filters - first);
@@ -111,7 +120,7 @@ impl Algorithm for Pairs {
                     let mut store = Store::Overwrite;
                     for Meeting { taps, pixel } in self.meetings(position) {
                         let depth = taps.len() * channels;
-                        let left = Matrix::strided(&pass.input[pixel * channels..], images, depth, image);
+                        let left = Matrix::strided(&padded[pixel * channels..], images, depth, stride);
                         let right = weights.rows(taps.start * channels..taps.end * channels);
                         product(level, output.every(position, positions, images), store, left, right);
                         store = Store::Accumulate;

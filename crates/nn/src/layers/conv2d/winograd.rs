@@ -87,7 +87,7 @@ impl Algorithm for Winograd {
 
     fn workspace(&self, batch: usize, threads: usize) -> usize {
         let ([channels, filters], tiles) = (self.sizes(), self.images(batch) * self.tiling.per_image());
-        let forward = plane(tiles, channels) + threads * (plane(channels, PANEL) + plane(tiles, PANEL));
+        let forward = plane(tiles, padded_stride(channels)) + threads * (plane(channels, PANEL) + plane(tiles, PANEL));
         let share = plane(filters, PANEL) + 2 * plane(tiles, PANEL);
         let backward =
             plane(tiles, padded_stride(filters)) + channels / PANEL * plane(filters, PANEL) + threads * share;
@@ -103,13 +103,15 @@ impl Algorithm for Winograd {
             let input = &pass.input[first * self.geometry.input.len()..];
             let output = &mut pass.output[first * self.geometry.output.len()..][..images * self.geometry.output.len()];
 
-            // V = B^T d B, a matrix of tiles x channels for each frequency; a thread takes some tiles of each. // F,T,C
-            let of_windows = plane(tiles, channels);
+            // V = B^T d B, a matrix of tiles x channels for each frequency, with room between its rows, since many of them
+            // are read at once; a thread takes some tiles of each. // F,T,C
+            let stride = padded_stride(channels);
+            let of_windows = plane(tiles, stride);
             let (transformed, shares) = pass.workspace.split_at_mut(FREQUENCIES * of_windows);
-            let rows = MatrixMut::strided(transformed, FREQUENCIES, tiles * channels, of_windows);
-            pass.team.deal(tiles, ByColumns::new(rows, channels), |range, mut rows| {
+            let rows = MatrixMut::strided(transformed, FREQUENCIES, tiles * stride, of_windows);
+            pass.team.deal(tiles, ByColumns::new(rows, stride), |range, mut rows| {
                 let from = Channels { maps: input, all: channels, range: (0, channels) };
-                transform_windows(level, tiling, range, from, &mut rows, channels);
+                transform_windows(level, tiling, range, from, &mut rows, stride);
             });
             let transformed = &*transformed;
 
@@ -125,7 +127,7 @@ impl Algorithm for Winograd {
                     transform_filters(level, weights, channels, filter, of_filter);
                     // M = V U, a product for each frequency. // F,T,PANEL
                     for frequency in 0..FREQUENCIES {
-                        let left = Matrix::new(&transformed[frequency * of_windows..], tiles, channels);
+                        let left = Matrix::strided(&transformed[frequency * of_windows..], tiles, channels, stride);
                         let right = Panels::new(&filter[frequency * of_filter..], channels, PANEL);
                         let sums = MatrixMut::new(&mut sums[frequency * of_sums..], tiles, PANEL);
                         product(level, sums, Store::Overwrite, left, right);
