@@ -14,10 +14,14 @@ pub mod windows;
 
 use ringstep_cpu::Simd;
 
-/// The most rows of [`pack::PANEL`] sums that leave four registers for operands.
+/// The most rows of [`pack::PANEL`] sums that leave four registers for operands, as far as [`by_height`] goes.
 pub(crate) const fn tallest<S: Simd>() -> usize {
     let rows = (S::REGISTERS - 4) / (pack::PANEL / S::LANES);
-    if rows < 10 { rows } else { 10 }
+    match rows {
+        10.. => 10,
+        6..10 => 6,
+        _ => rows,
+    }
 }
 
 /// Does something for each number below a constant, at most 24, without a loop: whether the compiler unrolls one it decides by
