@@ -162,8 +162,8 @@ pub struct Settings {
     /// node{rank}'
     #[arg(long, value_name = "COMMAND")]
     pub start_with: Option<String>,
-    /// Bind each worker process to one core, if it has one thread and each core gets as many workers, more than one
-    /// [default: true]
+    /// Bind each worker process to one core, if it has one thread and each core gets as many workers, more than one: for
+    /// a machine that does nothing else [default: false]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub pin: Option<bool>,
     /// Workers are processes, or threads of this one that talk in its memory [default: processes]

@@ -77,7 +77,7 @@ impl Settings {
             self.transport.get_or_insert_with(|| ProcessTransport::Auto.name().to_owned());
             self.transport()?;
             self.meet.get_or_insert(Ipv4Addr::LOCALHOST.into());
-            self.pin.get_or_insert(true);
+            self.pin.get_or_insert(false);
             return Ok(());
         }
         let given = [

@@ -1,9 +1,9 @@
-//! How a thread waits for others: it looks again and again for a short time, where there are cores to spare, and then
-//! sleeps until somebody rings.
+//! How a thread waits for others: it looks again and again for a short time, and then sleeps until somebody rings.
 //!
-//! It never yields. A thread that yields stays runnable, and on a core that another program wants too it gets its turn
-//! again only after that program's whole time slice; a thread that sleeps is put before the busy program as soon as it
-//! is woken.
+//! A thread that looks is in the way of other programs, and they are in its way. When it has used up its share of the
+//! core another program gets a whole time slice, and so it does after every yield; a thread that sleeps comes before the
+//! busy program as soon as it is woken. So looking has an end after some microseconds, and it stops altogether for a
+//! while when a thread finds, by the clock, that it had to leave its core.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -18,23 +18,24 @@ use crate::cores;
 /// The longest that a thread looks before it sleeps: several times what it takes to sleep and be woken, so that the
 /// short pauses of a step pass without. A model has no clock, and sleeps at once.
 const LONGEST: Duration = if cfg!(all(loom, test)) { Duration::ZERO } else { Duration::from_micros(200) };
-/// How long it looks at least, unless it has to leave its core to others.
+/// How long it looks at least, unless there is a truce.
 const SHORTEST: Duration = Duration::from_micros(5);
 /// Looks at memory between two looks at the clock.
 const LOOKS: u32 = 16;
-/// A thread between whose looks so much time has passed had to leave its core to another.
-const DISPLACED: Duration = Duration::from_micros(300);
-/// How long it then sleeps without looking first.
-const TRUCE: Duration = Duration::from_millis(100);
+/// A thread between whose looks so much time has passed has lost its core to another program, or to one of its own that
+/// has much to do. The system's time slices are longer.
+const DISPLACED: Duration = Duration::from_millis(1);
+/// How long it then sleeps without looking first: many time slices, so that to find out costs little.
+const TRUCE: Duration = Duration::from_millis(500);
 
-/// How long a thread looks before it sleeps, which it learns.
-///
-/// If another program wants the same core, looking is worse than useless: it uses up the thread's share of the core, and
-/// then the other program gets a whole time slice. A thread finds that out by the clock, and sleeps at once for a while.
-/// Waits that went on for long make it look for less long, one that looking would have shortened for longer.
+/// How long a thread looks before it sleeps, which it learns: waits that went on for long make it look for less long, one
+/// that looking would have shortened for longer, and losing the core not at all for a while.
 #[derive(Debug)]
 pub struct Patience {
-    /// Nanoseconds to look for; 0 if there are no cores to spare.
+    /// Whether those that wait for each other outnumber the cores. To wake one on another core then takes far longer
+    /// than what it does until it waits again; so a thread that looks lets others on its core run in between, once each.
+    crowded: bool,
+    /// Nanoseconds to look for.
     looking: AtomicU64,
     /// When it may look again, in nanoseconds after `born`.
     truce: AtomicU64,
@@ -42,11 +43,14 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// For one of so many threads that wait for each other. If they outnumber the cores, looking only keeps the one that
-    /// is waited for from running.
+    /// For one of so many threads, of one process or of several, that wait for each other.
     pub fn among(threads: usize) -> Self {
-        let first = if threads <= cores::allowed() { LONGEST } else { Duration::ZERO };
-        Self { looking: AtomicU64::new(first.as_nanos() as u64), truce: AtomicU64::new(0), born: Instant::now() }
+        Self {
+            crowded: threads > cores::allowed(),
+            looking: AtomicU64::new(LONGEST.as_nanos() as u64),
+            truce: AtomicU64::new(0),
+            born: Instant::now(),
+        }
     }
 
     /// Waits for something that `look` finds: looks for it, `looks` times between two looks at the clock, and when
@@ -56,17 +60,19 @@ impl Patience {
             return found;
         }
         let patience = Duration::from_nanos(self.looking.load(Relaxed));
-        if patience.is_zero() {
-            return sleep();
-        }
         let began = Instant::now();
         if began.duration_since(self.born) < Duration::from_nanos(self.truce.load(Relaxed)) {
             return sleep();
         }
+        let looks = if self.crowded { 1 } else { looks };
         let mut last = began;
         while last.duration_since(began) < patience {
             for _ in 0..looks {
-                std::hint::spin_loop();
+                if self.crowded {
+                    std::thread::yield_now()
+                } else {
+                    std::hint::spin_loop()
+                }
                 if let Some(found) = look() {
                     return found;
                 }
@@ -272,14 +278,19 @@ mod tests {
 
     use super::*;
 
+    /// Where threads outnumber the cores.
+    fn crowded() -> Patience {
+        Patience::among(usize::MAX)
+    }
+
     /// Never looks before it sleeps.
     fn none() -> Patience {
-        Patience::among(usize::MAX)
+        Patience { truce: AtomicU64::new(u64::MAX), ..Patience::among(1) }
     }
 
     #[test]
     fn messages_to_and_fro_arrive_whether_the_threads_look_or_sleep() {
-        for make in [none as fn() -> Patience, || Patience::among(1)] {
+        for make in [none as fn() -> Patience, crowded, || Patience::among(1)] {
             let ends = Arc::new([(); 2].map(|()| (AtomicU32::new(0), Bell::default())));
             let put = |(word, bell): &(AtomicU32, Bell), value| {
                 word.store(value, Ordering::Release);
@@ -315,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_without_a_core_to_spare_looks_once() {
+    fn in_a_truce_a_thread_looks_once() {
         let mut looks = 0;
         let found = none().wait(
             16,
@@ -330,12 +341,13 @@ mod tests {
 
     #[test]
     fn a_thread_that_was_displaced_remembers_it() {
-        let patience = Patience::among(1);
         let displaced = || -> Option<()> {
             thread::sleep(2 * DISPLACED);
             None
         };
-        patience.wait(1, displaced, || ());
-        assert!(patience.truce.load(Relaxed) > TRUCE.as_nanos() as u64);
+        for patience in [Patience::among(1), crowded()] {
+            patience.wait(1, displaced, || ());
+            assert!(patience.truce.load(Relaxed) > TRUCE.as_nanos() as u64);
+        }
     }
 }

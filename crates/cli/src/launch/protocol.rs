@@ -40,7 +40,7 @@ impl Task {
             }
             Self::Bench(_) => (None, None, None),
         };
-        Way { meet: meet.unwrap_or(Ipv4Addr::LOCALHOST.into()), start_with, pin: pin.unwrap_or(true) }
+        Way { meet: meet.unwrap_or(Ipv4Addr::LOCALHOST.into()), start_with, pin: pin.unwrap_or(false) }
     }
 
     /// How worker processes talk.
