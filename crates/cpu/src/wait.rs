@@ -25,8 +25,10 @@ const LOOKS: u32 = 16;
 /// A thread between whose looks so much time has passed has lost its core to another program, or to one of its own that
 /// has much to do. The system's time slices are longer.
 const DISPLACED: Duration = Duration::from_millis(1);
-/// How long it then sleeps without looking first: many time slices, so that to find out costs little.
-const TRUCE: Duration = Duration::from_millis(500);
+/// How long it then sleeps without looking first: several time slices at first, and twice as long as the last time if it
+/// is displaced again soon, so that finding out costs little where another program stays.
+const FIRST_TRUCE: Duration = Duration::from_millis(50);
+const LAST_TRUCE: Duration = Duration::from_millis(800);
 
 /// How long a thread looks before it sleeps, which it learns: waits that went on for long make it look for less long, one
 /// that looking would have shortened for longer, and losing the core not at all for a while.
@@ -39,6 +41,8 @@ pub struct Patience {
     looking: AtomicU64,
     /// When it may look again, in nanoseconds after `born`.
     truce: AtomicU64,
+    /// How long the last truce was, in nanoseconds.
+    length: AtomicU64,
     born: Instant,
 }
 
@@ -49,6 +53,7 @@ impl Patience {
             crowded: threads > cores::allowed(),
             looking: AtomicU64::new(LONGEST.as_nanos() as u64),
             truce: AtomicU64::new(0),
+            length: AtomicU64::new(0),
             born: Instant::now(),
         }
     }
@@ -79,7 +84,7 @@ impl Patience {
             }
             let now = Instant::now();
             if now.duration_since(last) > DISPLACED {
-                self.truce.store((now + TRUCE).duration_since(self.born).as_nanos() as u64, Relaxed);
+                self.begin_truce(now);
                 return sleep();
             }
             last = now;
@@ -88,6 +93,16 @@ impl Patience {
         let next = if began.elapsed() < LONGEST { LONGEST } else { (patience / 2).max(SHORTEST) };
         self.looking.store(next.as_nanos() as u64, Relaxed);
         found
+    }
+
+    fn begin_truce(&self, now: Instant) {
+        let now = now.duration_since(self.born).as_nanos() as u64;
+        let (last, length) = (self.truce.load(Relaxed), self.length.load(Relaxed));
+        let soon = now < last.saturating_add(2 * length);
+        let (first, most) = (FIRST_TRUCE.as_nanos() as u64, LAST_TRUCE.as_nanos() as u64);
+        let length = if soon { (2 * length).min(most) } else { first };
+        self.length.store(length, Relaxed);
+        self.truce.store(now + length, Relaxed);
     }
 }
 
@@ -340,14 +355,25 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_was_displaced_remembers_it() {
+    fn a_thread_that_is_displaced_leaves_off_looking() {
         let displaced = || -> Option<()> {
             thread::sleep(2 * DISPLACED);
             None
         };
         for patience in [Patience::among(1), crowded()] {
             patience.wait(1, displaced, || ());
-            assert!(patience.truce.load(Relaxed) > TRUCE.as_nanos() as u64);
+            assert!(patience.truce.load(Relaxed) > FIRST_TRUCE.as_nanos() as u64);
         }
+    }
+
+    #[test]
+    fn truces_grow_while_displacements_go_on_and_begin_anew_after_a_pause() {
+        let patience = Patience::among(1);
+        let displace = |milliseconds| {
+            patience.begin_truce(patience.born + Duration::from_millis(milliseconds));
+            Duration::from_nanos(patience.length.load(Relaxed)).as_millis()
+        };
+        assert_eq!([100, 151, 252, 453, 854, 1655].map(displace), [50, 100, 200, 400, 800, 800]);
+        assert_eq!(displace(10_000), 50);
     }
 }
