@@ -6,6 +6,7 @@ use common::{TRANSPORTS, on_ranks};
 use half::{bf16, f16};
 use proptest::prelude::*;
 use ringstep_comm::collective::chunk;
+use ringstep_comm::transport::mem;
 use ringstep_comm::{Algorithm, Element, Group, How, Op, cost};
 
 /// None, one, fewer than ranks, primes, and more than fits a block, a slot or a pipe.
@@ -298,6 +299,21 @@ fn sub_groups_work_beside_each_other_and_their_parent() {
             alone.barrier().unwrap();
         });
     }
+}
+
+/// Pipes between all pairs of 512 ranks are 64 GiB of addresses, and of memory what they use.
+#[test]
+fn hundreds_of_ranks_share_memory() {
+    for algorithm in [Algorithm::Ring, Algorithm::Direct] {
+        let sums = on_ranks("mem", 512, |group| {
+            let mut data = [group.rank() as i32; 3];
+            group.all_reduce(&mut data, Op::Sum, algorithm).unwrap();
+            data
+        });
+        assert!(sums.iter().all(|&sum| sum == [512 * 511 / 2; 3]));
+    }
+    let refusal = mem::try_mesh(20_000).unwrap_err().to_string();
+    assert_eq!(refusal, "20000 ranks are more than the 16384 that can share memory on one host");
 }
 
 /// Rounding sums of a whole world, as bits.

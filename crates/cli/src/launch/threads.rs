@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use ringstep_comm::Group;
 use ringstep_comm::transport::mem;
 
@@ -19,7 +19,8 @@ pub(super) struct Threads;
 pub(super) fn start(task: &Task, world: usize) -> Result<(Threads, Receiver<Event>)> {
     let prepared = Arc::new(Prepared::new(task.clone())?);
     let (sender, events) = channel();
-    for (rank, transport) in mem::mesh(world).into_iter().enumerate() {
+    let ends = mem::try_mesh(world).with_context(|| format!("no memory for {world} workers to share"))?;
+    for (rank, transport) in ends.into_iter().enumerate() {
         let (prepared, sender) = (Arc::clone(&prepared), sender.clone());
         spawn("worker", move || {
             let _farewell = Farewell { rank, sender: sender.clone() };

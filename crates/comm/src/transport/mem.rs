@@ -21,12 +21,15 @@ pub struct Mem {
     splits: u64,
 }
 
-/// Connects `world` ranks with each other; the element at index `r` belongs to rank `r`.
+/// Connects `world` ranks with each other; the element at index `r` belongs to rank `r`. Panics where the system has no
+/// memory for them to share.
 pub fn mesh(world: usize) -> Vec<Mem> {
     try_mesh(world).expect("the system has memory for the ranks to share")
 }
 
-fn try_mesh(world: usize) -> std::io::Result<Vec<Mem>> {
+/// The same for many ranks: pipes between all pairs take a large range of addresses, 64 GiB for 512 ranks, of which
+/// memory is only what is used, and not every system grants that.
+pub fn try_mesh(world: usize) -> std::io::Result<Vec<Mem>> {
     let segment = Arc::new(Segment::private(world)?);
     let lobby = Arc::default();
     Ok((0..world)
