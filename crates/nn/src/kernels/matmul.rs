@@ -150,6 +150,9 @@ struct Microtile {
     store: Store,
 }
 
+/// Rows of a panel that are asked for ahead.
+const AHEAD: usize = 96;
+
 /// Rows of a tile that share a pointer, and the most pointers.
 const GROUP: usize = 3;
 const GROUPS: usize = 8;
@@ -188,6 +191,8 @@ unsafe fn tile_of_vectors<S: Simd, const TALL: usize, const WIDE: usize>(simd: S
         }
         let mut panel = at.panel;
         for _ in 0..at.depth {
+            // A panel that few rows use comes from memory, whose own guesses end with each page.
+            prefetch(panel.wrapping_add(AHEAD * PANEL));
             let mut right = [simd.zero(); WIDE];
             for column in 0..WIDE {
                 right[column] = simd.load(panel.add(column * S::LANES));
