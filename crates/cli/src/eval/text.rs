@@ -18,9 +18,12 @@ pub fn text(evaluation: &Evaluation) -> String {
 
 /// What was evaluated, and how.
 pub fn title(evaluation: &Evaluation) -> String {
-    let Evaluation { model, dataset, images, threads, precision, .. } = evaluation;
+    let Evaluation { model, dataset, images, threads, precision, instructions, .. } = evaluation;
     let plural = if *threads == 1 { "" } else { "s" };
-    format!("{model} on the {images} test images of {dataset}, {}, {threads} thread{plural}", precision.name())
+    format!(
+        "{model} on the {images} test images of {dataset}, {}, {threads} thread{plural}, {instructions} instructions",
+        precision.name()
+    )
 }
 
 /// Each number with its name and what belongs to it.

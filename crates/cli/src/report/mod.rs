@@ -41,7 +41,9 @@ pub fn page(rows: &[Row], bounds: &[String], config: &str, data: &Dataset) -> St
         [row] => format!("{} on {}, {}", row.job.model.name, data.name, row_name(&row.job)),
         _ => format!("{} on {}, {} ways to synchronise", rows[0].job.model.name, data.name, rows.len()),
     };
-    let machine = format!("{}, {} cores available", std::env::consts::ARCH, cores::allowed());
+    let instructions = &rows[0].summary.instructions;
+    let machine =
+        format!("{}, {} cores available, {instructions} instructions", std::env::consts::ARCH, cores::allowed());
     let facts = format!("{} training and {} test images", data.train.len(), data.test.len());
 
     let fields = [

@@ -28,6 +28,18 @@ fn what_has_no_meaning_is_not_ignored() {
 }
 
 #[test]
+fn instructions_that_are_not_there_are_refused_with_those_that_are() {
+    let place = Place::new();
+    let foreign = if cfg!(target_arch = "x86_64") { "neon" } else { "avx2" };
+    let there: Vec<&str> = ringstep_cpu::Level::available().iter().map(|level| level.name()).collect();
+    let refusal = format!("this machine has no {foreign} instructions: it has {}", there.join(", "));
+    for command in ["train", "compare", "bench kernels", "eval weights.safetensors --model lenet5"] {
+        assert_eq!(place.refused(&format!("{command} --instructions {foreign}")), refusal);
+    }
+    assert!(place.refused("train --instructions avx3").starts_with("unknown instructions 'avx3'"), "avx3");
+}
+
+#[test]
 fn ways_of_synchronising_take_what_they_can_use() {
     let place = Place::new();
     assert_eq!(place.refused("train --sync ddp --bucket 0"), "0 bytes a bucket: at least 1 is needed");

@@ -23,6 +23,23 @@ fn the_curve_is_pytorchs() {
     }
 }
 
+/// Levels that round a multiply-add once train to the same weights, and a run says with which one it was.
+#[test]
+fn every_level_trains_to_the_same_bits_and_is_recorded() {
+    let place = Place::new();
+    let mut fused: Option<Value> = None;
+    for (index, level) in ringstep_cpu::Level::available().into_iter().enumerate() {
+        let run = &place.json(&format!("train --json --epochs 3 --instructions {level} --out {level}"))["runs"][0];
+        assert_eq!(run["instructions"], level.name());
+        assert!(read(place.path(level.name()).join("config.toml")).contains(&format!("instructions = \"{level}\"")));
+        assert!(read(place.path(level.name()).join("report.html")).contains(&format!("{level} instructions")));
+        if index > 0 {
+            let sha = &run["weights_sha256"];
+            assert_eq!(fused.get_or_insert_with(|| sha.clone()), sha, "{level}");
+        }
+    }
+}
+
 #[test]
 fn a_run_starts_from_what_another_has_left() {
     let place = Place::new();

@@ -193,10 +193,16 @@ impl Frozen {
             }
         };
         let Node { step, input, other, .. } = &self.nodes[index];
-        let places = [place(*input), other.map_or(0..0, place), place(index + 1)];
+        // A layer that does nothing in inference leaves a sum whose two inputs are one.
+        let second_place = other.filter(|other| other != input).map_or(0..0, place);
+        let places = [place(*input), second_place, place(index + 1)];
         let [from, second, output] = self.arena.get_disjoint_mut(places).expect("places do not overlap");
-        let from = if *input == 0 { images } else { from };
-        let second = other.map(|source| if source == 0 { images } else { &*second });
+        let from = if *input == 0 { images } else { &*from };
+        let second = other.map(|source| match source {
+            0 => images,
+            source if source == *input => from,
+            _ => &*second,
+        });
         let (level, team) = (self.team.level(), &mut self.team);
         match step {
             Step::Conv(conv) => {
@@ -276,6 +282,81 @@ mod tests {
                     }
                 }
                 close(architecture, level, &all, said.get_or_insert(all.clone()));
+            }
+        }
+    }
+
+    /// A sum of a value and itself, and batch norm, activations and sums that follow no convolution.
+    #[test]
+    fn layers_that_nothing_can_be_put_together_with_are_steps_of_their_own() {
+        use crate::network::{Kind, Layer, Network, Pair};
+
+        let plain = |kind| Layer::new("", kind);
+        let conv = |name: &str| {
+            let (kernel, stride, padding) = (Pair::Both(3), Pair::Both(1), Pair::Both(1));
+            Layer::new(name, Kind::Conv { filters: 3, kernel, stride, padding, bias: true })
+        };
+        let residual = |body, shortcut| plain(Kind::Residual { body, shortcut });
+        let layers = vec![
+            plain(Kind::BatchNorm),
+            plain(Kind::Tanh),
+            residual(vec![plain(Kind::Dropout { rate: 0.5 })], Vec::new()),
+            conv("one"),
+            residual(vec![plain(Kind::Relu)], vec![conv("two"), plain(Kind::Tanh)]),
+            plain(Kind::Relu),
+            plain(Kind::MaxPool { size: 3, stride: Some(2) }),
+            plain(Kind::AveragePool { size: 2 }),
+            Layer::new("fc", Kind::Linear { outputs: 10, bias: false }),
+        ];
+        let network = Network { input: [9, 9, 3], layers };
+        let mut model = Model::new(&network, 4, Team::new(1, Level::best())).unwrap();
+        model.initialise(1);
+        let images = noise(4 * 9 * 9 * 3, 5);
+        let logits = model.freeze(4, 2).logits(&images).to_vec();
+        // By hand: running statistics are 0 and 1, so batch norm divides by the root of 1 + epsilon, and dropout does nothing.
+        let half: Vec<f32> = images.iter().map(|pixel| 2.0 * (pixel / 1.00001f32.sqrt()).tanh()).collect();
+        let weights = |name: &str, of: &str| {
+            let found = model.parameters().iter().find(|parameter| parameter.name.ends_with(&format!("{name}.{of}")));
+            model.export(found.expect("a tensor of this name"))
+        };
+        let convolve = |input: &[f32], name: &str| -> Vec<f32> {
+            let (filters, bias) = (weights(name, "weight"), weights(name, "bias"));
+            let at = |image: usize, y: isize, x: isize, channel: usize| {
+                let inside = (0..9).contains(&y) && (0..9).contains(&x);
+                if inside { input[((image * 9 + y as usize) * 9 + x as usize) * 3 + channel] } else { 0.0 }
+            };
+            let mut out = Vec::new();
+            for index in 0..4 * 81 * 3 {
+                let (image, y, x, filter) = (index / 243, index / 27 % 9, index / 3 % 9, index % 3);
+                let mut sum = bias[filter];
+                for tap in 0..27 {
+                    let (channel, ky, kx) = (tap / 9, tap / 3 % 3, tap % 3);
+                    let pixel = at(image, (y + ky) as isize - 1, (x + kx) as isize - 1, channel);
+                    sum += filters[filter * 27 + tap] * pixel;
+                }
+                out.push(sum);
+            }
+            out
+        };
+        let one = convolve(&half, "one");
+        let two = convolve(&one, "two");
+        let sum: Vec<f32> =
+            one.iter().zip(&two).map(|(one, two)| one.max(0.0) + two.tanh()).map(|sum| sum.max(0.0)).collect();
+        let fully = weights("fc", "weight");
+        for (image, logits) in logits.chunks_exact(10).enumerate() {
+            for (class, &logit) in logits.iter().enumerate() {
+                let mut expected = 0.0;
+                for at in 0..12 {
+                    let (channel, y, x) = (at / 4, at / 2 % 2, at % 2);
+                    let largest = |py: usize, px: usize| {
+                        let window = (0..9).map(|of| ((py * 2 + of / 3), (px * 2 + of % 3)));
+                        let value = |(y, x): (usize, usize)| sum[((image * 9 + y) * 9 + x) * 3 + channel];
+                        window.map(value).fold(f32::NEG_INFINITY, f32::max)
+                    };
+                    let mean = (0..4).map(|of| largest(y * 2 + of / 2, x * 2 + of % 2)).sum::<f32>() / 4.0;
+                    expected += mean * fully[class * 12 + at];
+                }
+                assert!((logit - expected).abs() < 1e-4, "{logit} is not {expected}");
             }
         }
     }

@@ -62,7 +62,8 @@ impl Pass<'_> {
 
 /// Adds numbers where there are some.
 pub(crate) fn add(to: &mut [f32], numbers: &[f32]) {
-    add_slice(Level::best(), &mut to[..numbers.len()], numbers);
+    let count = to.len().min(numbers.len());
+    add_slice(Level::best(), &mut to[..count], &numbers[..count]);
 }
 
 /// How a backward went.
