@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use crate::cores;
 
 /// The longest that a thread looks before it sleeps: several times what it takes to sleep and be woken, so that the
-/// short pauses of a step pass without. A model has no clock, and sleeps at once.
-const LONGEST: Duration = if cfg!(all(loom, test)) { Duration::ZERO } else { Duration::from_micros(200) };
+/// short pauses of a step pass without.
+const LONGEST: Duration = Duration::from_micros(200);
 /// How long it looks at least, unless there is a truce.
 const SHORTEST: Duration = Duration::from_micros(5);
 /// Looks at memory between two looks at the clock.
@@ -52,7 +52,8 @@ impl Patience {
         Self {
             crowded: threads > cores::allowed(),
             looking: AtomicU64::new(LONGEST.as_nanos() as u64),
-            truce: AtomicU64::new(0),
+            // A model has no clock: it sleeps at once.
+            truce: AtomicU64::new(if cfg!(all(loom, test)) { u64::MAX } else { 0 }),
             length: AtomicU64::new(0),
             born: Instant::now(),
         }
