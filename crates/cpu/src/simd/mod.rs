@@ -71,6 +71,7 @@ pub trait Simd: Copy + Debug + Send + Sync + 'static {
     ///
     /// # Safety
     /// Rows of [`SQUARE`] numbers that are read and written are there, strides apart.
+    #[inline(always)]
     unsafe fn transpose_square(
         self,
         from: *const f32,
