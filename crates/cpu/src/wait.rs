@@ -1,9 +1,12 @@
 //! How a thread waits for others: it looks again and again for a short time, and then sleeps until somebody rings.
 //!
-//! A thread that looks is in the way of other programs, and they are in its way. When it has used up its share of the
-//! core another program gets a whole time slice, and so it does after every yield; a thread that sleeps comes before the
-//! busy program as soon as it is woken. So looking has an end after some microseconds, and it stops altogether for a
-//! while when a thread finds, by the clock, that it had to leave its core.
+//! A thread that looks is in the way of other programs, and they are in its way: when it has used up its share of the
+//! core another program gets a whole time slice. A thread that sleeps comes before the busy program as soon as it is
+//! woken, but on a quiet machine to sleep and be woken takes longer than most messages. So looking has an end after some
+//! microseconds, and a thread that looks asks now and then whether anybody else wants its core, by yielding it. Where
+//! nobody does, that costs nothing; where the others of its own crowd do, they run; and if it takes as long as a time
+//! slice another program is there, and the thread sleeps without looking for a while. So yields are few where they cost
+//! much.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -20,8 +23,8 @@ use crate::cores;
 const LONGEST: Duration = Duration::from_micros(200);
 /// How long it looks at least, unless there is a truce.
 const SHORTEST: Duration = Duration::from_micros(5);
-/// Looks at memory between two looks at the clock.
-const LOOKS: u32 = 16;
+/// Looks at memory between two looks at the clock: a microsecond or two.
+const LOOKS: u32 = 64;
 /// A thread between whose looks so much time has passed has lost its core to another program, or to one of its own that
 /// has much to do. The system's time slices are longer.
 const DISPLACED: Duration = Duration::from_millis(1);
@@ -34,8 +37,7 @@ const LAST_TRUCE: Duration = Duration::from_millis(800);
 /// that looking would have shortened for longer, and losing the core not at all for a while.
 #[derive(Debug)]
 pub struct Patience {
-    /// Whether those that wait for each other outnumber the cores. To wake one on another core then takes far longer
-    /// than what it does until it waits again; so a thread that looks lets others on its core run in between, once each.
+    /// Whether those that wait for each other outnumber the cores.
     crowded: bool,
     /// Nanoseconds to look for.
     looking: AtomicU64,
@@ -59,8 +61,8 @@ impl Patience {
         }
     }
 
-    /// Waits for something that `look` finds: looks for it, `looks` times between two looks at the clock, and when
-    /// patience is at an end does what `sleep` says.
+    /// Waits for something that `look` finds: looks for it, `looks` times between two looks at the clock unless it is in a
+    /// crowd, and when patience is at an end does what `sleep` says.
     pub fn wait<R>(&self, looks: u32, mut look: impl FnMut() -> Option<R>, sleep: impl FnOnce() -> R) -> R {
         if let Some(found) = look() {
             return found;
@@ -70,18 +72,19 @@ impl Patience {
         if began.duration_since(self.born) < Duration::from_nanos(self.truce.load(Relaxed)) {
             return sleep();
         }
-        let looks = if self.crowded { 1 } else { looks };
         let mut last = began;
         while last.duration_since(began) < patience {
+            // In a crowd, whoever is waited for may need this core.
+            let looks = if self.crowded { 0 } else { looks };
             for _ in 0..looks {
-                if self.crowded {
-                    std::thread::yield_now()
-                } else {
-                    std::hint::spin_loop()
-                }
+                std::hint::spin_loop();
                 if let Some(found) = look() {
                     return found;
                 }
+            }
+            std::thread::yield_now();
+            if let Some(found) = look() {
+                return found;
             }
             let now = Instant::now();
             if now.duration_since(last) > DISPLACED {

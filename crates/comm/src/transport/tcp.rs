@@ -15,6 +15,8 @@ use super::{Cause, DEFAULT_TIMEOUT, Incoming, Outgoing, Transport, TransportErro
 use crate::call::Call;
 use crate::rendezvous::{self, Meeting, Token};
 
+/// How often it tries between two looks at the clock.
+const LOOKS: u32 = 4;
 /// How long it sleeps at a time.
 const SLICE: Duration = Duration::from_secs(1);
 
@@ -190,7 +192,7 @@ impl Tcp {
             return Ok(false);
         }
         let look = || self.advance(writer, reader).map(|moved| moved.then_some(())).transpose();
-        self.patience.wait(1, look, || self.wait(writing, reading))?;
+        self.patience.wait(LOOKS, look, || self.wait(writing, reading))?;
         Ok(true)
     }
 
