@@ -462,13 +462,15 @@ mod tests {
 
     #[test]
     fn a_smaller_batch_and_none_at_all_are_fine() {
-        for network in [small(), residual()] {
-            let mut wide = model(&network, 3);
+        for (network, threads) in [(small(), 1), (residual(), 1), (small(), 3), (residual(), 3)] {
+            let mut wide = Model::new(&network, 3, Team::new(threads, Level::best())).unwrap();
             wide.initialise(1);
             let alone = wide.forward(&images(1), &[1]);
             let mut tight = model(&network, 1);
             tight.initialise(1);
-            assert_eq!(alone, tight.forward(&images(1), &[1]));
+            if threads == 1 {
+                assert_eq!(alone, tight.forward(&images(1), &[1]));
+            }
             wide.backward(&images(1), &[1], 1.0);
             assert_eq!(wide.forward(&[], &[]), Score::default());
             wide.backward(&[], &[], 1.0);

@@ -21,7 +21,7 @@ impl<S: Simd> Whole<S> {
     /// The numbers of a slice that stand here.
     #[inline(always)]
     pub fn load(self, from: &[f32]) -> S::Vector {
-        assert!(self.1 + S::LANES <= from.len());
+        assert!(S::LANES <= from.len() && self.1 <= from.len() - S::LANES);
         // SAFETY: the assertion.
         unsafe { self.0.load(from.as_ptr().add(self.1)) }
     }
@@ -29,7 +29,7 @@ impl<S: Simd> Whole<S> {
     /// Replaces the numbers of a slice that stand here.
     #[inline(always)]
     pub fn store(self, to: &mut [f32], vector: S::Vector) {
-        assert!(self.1 + S::LANES <= to.len());
+        assert!(S::LANES <= to.len() && self.1 <= to.len() - S::LANES);
         // SAFETY: the assertion.
         unsafe { self.0.store(to.as_mut_ptr().add(self.1), vector) }
     }
@@ -46,7 +46,7 @@ impl<S: Simd> Rest<S> {
     /// The numbers of a slice that stand here, and zeros.
     #[inline(always)]
     pub fn load(self, from: &[f32]) -> S::Vector {
-        assert!(self.1 + self.2 <= from.len());
+        assert!(self.2 <= from.len() && self.1 <= from.len() - self.2);
         // SAFETY: the assertion.
         unsafe { self.0.load_some(from.as_ptr().add(self.1), self.2) }
     }
@@ -54,7 +54,7 @@ impl<S: Simd> Rest<S> {
     /// Replaces the numbers of a slice that stand here.
     #[inline(always)]
     pub fn store(self, to: &mut [f32], vector: S::Vector) {
-        assert!(self.1 + self.2 <= to.len());
+        assert!(self.2 <= to.len() && self.1 <= to.len() - self.2);
         // SAFETY: the assertion.
         unsafe { self.0.store_some(to.as_mut_ptr().add(self.1), self.2, vector) }
     }

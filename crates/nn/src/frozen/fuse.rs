@@ -19,18 +19,24 @@ struct Steps {
     nodes: Vec<Node>,
     /// For each source of the model (0 is the images, i + 1 what comes out of layer i) that of the frozen one.
     sources: Vec<usize>,
-    /// For each source of the model, how many layers read it.
+    /// For each source of the model, how many layers read it, or the same numbers behind a layer that does nothing.
     readers: Vec<usize>,
 }
 
 /// The layers of a model as steps, with those that can be done in one put together.
 pub(super) fn fuse(model: &Model, pooling: Pooling) -> Vec<Node> {
     let layers: Vec<_> = model.inference().collect();
-    let mut readers = vec![0; layers.len() + 1];
-    for layer in &layers {
-        readers[layer.input] += 1;
-        layer.shortcut.iter().for_each(|&shortcut| readers[shortcut] += 1);
+    // Where a source's numbers are made: layers that do nothing pass them on.
+    let mut made: Vec<usize> = vec![0];
+    for (index, layer) in layers.iter().enumerate() {
+        made.push(if matches!(layer.does, Inference::Same) { made[layer.input] } else { index + 1 });
     }
+    let mut readers = vec![0; layers.len() + 1];
+    for layer in layers.iter().filter(|layer| !matches!(layer.does, Inference::Same)) {
+        readers[made[layer.input]] += 1;
+        layer.shortcut.iter().for_each(|&shortcut| readers[made[shortcut]] += 1);
+    }
+    let readers = made.iter().map(|&source| readers[source]).collect();
     let mut steps = Steps { nodes: Vec::new(), sources: vec![0], readers };
     for layer in layers {
         let (name, shape, input) = (layer.name, layer.shape, layer.input);
@@ -73,6 +79,12 @@ pub(super) fn fuse(model: &Model, pooling: Pooling) -> Vec<Node> {
             Inference::AveragePool(pool) => steps.push(name, Step::AveragePool(pool), input, None, shape),
         };
         steps.sources.push(source);
+    }
+    if steps.nodes.is_empty() {
+        // All layers do nothing in inference; somebody must hand the images on.
+        let shape = model.input();
+        let (scale, offset) = (vec![1.0; shape.channels], vec![0.0; shape.channels]);
+        steps.push("output".into(), Step::Affine { scale, offset, floor: f32::NEG_INFINITY }, 0, None, shape);
     }
     steps.nodes
 }

@@ -150,7 +150,9 @@ impl Frozen {
     pub fn logits(&mut self, images: &[f32]) -> &[f32] {
         let count = self.count(images);
         for index in 0..self.nodes.len() {
-            self.run(index, images, count);
+            if count > 0 {
+                self.run(index, images, count);
+            }
         }
         self.output(self.nodes.len() - 1, count)
     }
@@ -359,6 +361,42 @@ mod tests {
                 assert!((logit - expected).abs() < 1e-4, "{logit} is not {expected}");
             }
         }
+    }
+
+    /// Dropout does nothing, and hides nobody who reads what comes before it.
+    #[test]
+    fn what_dropout_passes_on_has_all_its_readers() {
+        use crate::network::{Kind, Layer, Network};
+
+        let plain = |kind| Layer::new("", kind);
+        let dropout = || plain(Kind::Dropout { rate: 0.5 });
+        let residual = |body, shortcut| plain(Kind::Residual { body, shortcut });
+        let linear = |outputs| plain(Kind::Linear { outputs, bias: true });
+        let layers = |middle: Layer| vec![linear(6), middle, dropout()];
+        let cases = [
+            (residual(vec![dropout(), plain(Kind::Relu)], Vec::new()), (|x: f32| x + x.max(0.0)) as fn(f32) -> f32),
+            (residual(vec![dropout(), plain(Kind::Tanh)], Vec::new()), |x| x + x.tanh()),
+            (residual(vec![dropout()], vec![dropout()]), |x| x + x),
+            (dropout(), |x| x),
+        ];
+        let images = noise(3 * 5, 1);
+        for (middle, expected) in cases {
+            let mut model =
+                Model::new(&Network { input: [1, 1, 5], layers: layers(middle) }, 3, Team::new(1, Level::best()))
+                    .unwrap();
+            model.initialise(2);
+            let (weight, bias) = (model.export(&model.parameters()[0]), model.export(&model.parameters()[1]));
+            let mut frozen = model.freeze(3, 1);
+            assert!(frozen.logits(&[]).is_empty());
+            for (at, &logit) in frozen.logits(&images).iter().enumerate() {
+                let (image, output) = (at / 6, at % 6);
+                let sum: f32 = (0..5).map(|input| images[image * 5 + input] * weight[output * 5 + input]).sum();
+                assert!((logit - expected(sum + bias[output])).abs() < 1e-5, "{logit}");
+            }
+        }
+        let nothing = Network { input: [1, 1, 5], layers: vec![dropout()] };
+        let model = Model::new(&nothing, 3, Team::new(1, Level::best())).unwrap();
+        assert_eq!(model.freeze(3, 1).logits(&images), images);
     }
 
     fn close(architecture: Architecture, level: Level, found: &[f32], expected: &[f32]) {

@@ -6,6 +6,7 @@
 
 use ringstep_cpu::{Level, Simd, Vector as _, kernels};
 
+use super::end;
 use super::planes::from_planes;
 
 /// Some rows of weights: where they begin in a slice, and how far apart the weights of a row are.
@@ -76,10 +77,10 @@ kernels! {
         planes: &[f32],
         grid: Grid,
     ) {
-        let last = (weights.rows - 1) * weights.row_stride + (offsets.len() - 1) * weights.step;
-        assert!(last < weights.data.len(), "more rows than weights");
-        let largest = offsets.iter().max().copied().unwrap_or(0) + (grid.height - 1) * grid.pitch;
-        assert!(largest + grid.width.next_multiple_of(REACH) <= planes.len(), "planes without room after their end");
+        let strides = [(weights.rows, weights.row_stride), (offsets.len(), weights.step)];
+        assert!(end(&strides, 1) <= weights.data.len(), "more rows than weights");
+        let furthest = [(2, offsets.iter().max().copied().unwrap_or(0)), (grid.height, grid.pitch), (2, grid.width)];
+        assert!(end(&furthest, REACH) <= planes.len(), "planes without room after their end");
         assert!(WIDE * S::LANES <= REACH);
         let plane = grid.height * grid.width + REACH;
         assert!(out.len() >= correlate_room(weights.rows, grid.height * grid.width));
@@ -193,7 +194,7 @@ kernels! {
     /// `planes` from the offset on. Adding up the parts is left to [`add_up`], once after many images.
     pub fn dots<S>(simd: S, lines: &[f32], length: usize, offsets: &[usize], planes: &[f32], parts: &mut [f32]) {
         let rows = lines.len() / length;
-        assert!(length.is_multiple_of(PARTS) && offsets.iter().all(|offset| offset + length <= planes.len()));
+        assert!(length.is_multiple_of(PARTS) && offsets.iter().all(|&offset| end(&[(2, offset)], length) <= planes.len()));
         let tiles = parts.as_chunks_mut::<PARTS>().0.as_chunks_mut::<VIEWS>().0.as_chunks_mut::<ROWS>().0;
         let mut tiles = tiles.iter_mut();
         for first in (0..rows).step_by(ROWS) {

@@ -18,7 +18,7 @@ use ringstep_cpu::{Level, Simd, Vector};
 
 use super::matrix::{Matrix, MatrixMut};
 use super::pack::{PANEL, Panels};
-use super::unrolled;
+use super::{end, unrolled};
 
 /// What happens to the numbers that are in the output already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,11 @@ pub fn padded_stride(columns: usize) -> usize {
 pub fn product(level: Level, out: MatrixMut<'_>, store: Store, left: Matrix<'_>, right: Panels<'_>) {
     assert_eq!(left.columns, right.rows, "inner dimensions of a matrix product");
     assert_eq!((out.rows, out.columns), (left.rows, right.columns), "size of a matrix product");
-    assert!(left.rows == 0 || left.columns == 0 || last_index(left).is_some_and(|last| last < left.data.len()));
+    let strides = [(left.rows, left.row_stride), (left.columns, left.column_stride)];
+    assert!(
+        left.rows == 0 || left.columns == 0 || end(&strides, 1) <= left.data.len(),
+        "a matrix larger than its numbers"
+    );
     // SAFETY: the level proves that the machine has the instructions; `blocks` stays within the matrices.
     match level {
         Level::Portable(simd) => blocks(out, store, left, right, PORTABLE.len(), |tall, tile| unsafe {
@@ -67,12 +71,6 @@ pub fn product(level: Level, out: MatrixMut<'_>, store: Store, left: Matrix<'_>,
             NEON[tall - 1](simd, tile);
         }),
     }
-}
-
-/// The index of a matrix's last element, if it can be told.
-fn last_index(matrix: Matrix<'_>) -> Option<usize> {
-    let along = (matrix.columns - 1).checked_mul(matrix.column_stride)?;
-    (matrix.rows - 1).checked_mul(matrix.row_stride)?.checked_add(along)
 }
 
 /// Ranges of `0..length`, as few as there can be with at most `most` in each, and as equal as they can be.

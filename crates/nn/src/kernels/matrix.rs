@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use super::end;
 use crate::team::Parts;
 
 /// A view of a slice as a matrix.
@@ -78,21 +79,21 @@ impl<'a> MatrixMut<'a> {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub fn part(&mut self, row: usize, column: usize, length: usize) -> &mut [f32] {
-        assert!(row < self.rows && column + length <= self.columns);
+        assert!(row < self.rows && column <= self.columns && length <= self.columns - column);
         // SAFETY: within the slice by the assertions here and in `strided`, and this matrix's alone.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(row * self.row_stride + column), length) }
     }
 
     /// Some of its rows: as many as `count`, from `first` on, each `step` rows after the one before.
     pub fn every(&mut self, first: usize, step: usize, count: usize) -> MatrixMut<'_> {
-        assert!(step > 0 && (count == 0 || (count - 1) * step + first < self.rows), "rows beyond the last");
+        assert!(step > 0 && (count == 0 || end(&[(count, step)], first) < self.rows), "rows beyond the last");
         let start = self.start.wrapping_add(first * self.row_stride);
         MatrixMut { start, rows: count, columns: self.columns, row_stride: step * self.row_stride, slice: PhantomData }
     }
 
     /// Some neighbouring columns.
     pub fn columns(&mut self, first: usize, count: usize) -> MatrixMut<'_> {
-        assert!(first + count <= self.columns, "columns beyond the last");
+        assert!(first <= self.columns && count <= self.columns - first, "columns beyond the last");
         MatrixMut { start: self.start.wrapping_add(first), columns: count, slice: PhantomData, ..*self }
     }
 
@@ -140,6 +141,6 @@ impl<'a> Parts for ByColumns<'a> {
 /// Panics unless so many rows, `stride` apart, fit into `length` numbers.
 fn check_size(rows: usize, columns: usize, stride: usize, length: usize) {
     assert!(columns <= stride || rows <= 1, "rows overlap");
-    let end = rows.checked_sub(1).map_or(Some(0), |last| last.checked_mul(stride)?.checked_add(columns));
-    assert!(end.is_some_and(|end| end <= length), "a matrix larger than its numbers");
+    let fits = rows == 0 || end(&[(rows, stride)], columns) <= length;
+    assert!(fits, "a matrix larger than its numbers");
 }

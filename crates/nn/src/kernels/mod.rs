@@ -14,6 +14,15 @@ pub mod windows;
 
 use ringstep_cpu::Simd;
 
+/// Where something ends that is `more` long and stands so many times, so far apart, in each direction; a panic if that cannot be
+/// counted. What is compared with a slice's length before pointers are used must not wrap.
+pub(crate) fn end(directions: &[(usize, usize)], more: usize) -> usize {
+    let reach = |sum: usize, &(count, stride): &(usize, usize)| {
+        count.saturating_sub(1).checked_mul(stride).and_then(|reach| reach.checked_add(sum))
+    };
+    directions.iter().try_fold(more, reach).expect("sizes that can be counted")
+}
+
 /// The most rows of [`pack::PANEL`] sums that leave four registers for operands, as far as [`by_height`] goes.
 pub(crate) const fn tallest<S: Simd>() -> usize {
     let rows = (S::REGISTERS - 4) / (pack::PANEL / S::LANES);

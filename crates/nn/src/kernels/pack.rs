@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use ringstep_cpu::{Level, kernels};
 
+use super::end;
 use super::matrix::Matrix;
 use super::transpose::transpose_into;
 use crate::team::{Team, Units};
@@ -77,7 +78,8 @@ kernels! {
     /// Copies the first `width` columns of a matrix, whose rows begin `stride` apart, to a panel; the others are zero.
     pub fn copy_columns<S>(simd: S, panel: &mut [f32], from: &[f32], stride: usize, width: usize) {
         let rows = panel.len() / PANEL;
-        assert!(width <= PANEL && (rows == 0 || (rows - 1) * stride + width <= from.len()), "a matrix larger than its numbers");
+        let fits = rows == 0 || end(&[(rows, stride)], width) <= from.len();
+        assert!(width <= PANEL && fits, "a matrix larger than its numbers");
         for row in 0..rows {
             for lane in (0..PANEL).step_by(S::LANES) {
                 // SAFETY: the assertion above; the panel has whole rows.

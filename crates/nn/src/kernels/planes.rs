@@ -6,6 +6,7 @@
 
 use ringstep_cpu::{Simd, kernels};
 
+use super::end;
 use super::transpose::{SQUARE, copy_transposed};
 
 // The loops are written for any number of channels, and compiled once more for two common ones: colours, and the filters
@@ -45,7 +46,7 @@ fn lines_to_planes<S: Simd>(
     channels: usize,
 ) {
     let height = map.len() / (width * channels);
-    assert!(planes.len() >= (channels - 1) * plane + (height - 1) * pitch + width + SQUARE);
+    assert!(end(&[(channels, plane), (height, pitch), (2, width)], SQUARE) <= planes.len());
     for y in 0..height {
         let line = &map[y * width * channels..];
         if channels == 1 {
@@ -77,7 +78,7 @@ fn lines_to_planes<S: Simd>(
 #[allow(unsafe_code)]
 fn line_from_planes<S: Simd>(simd: S, map: &mut [f32], channels: usize, planes: &[f32], plane: usize) {
     let pixels = map.len() / channels;
-    assert!(planes.len() >= (channels - 1) * plane + pixels + SQUARE);
+    assert!(end(&[(channels, plane), (2, pixels)], SQUARE) <= planes.len());
     for x in (0..pixels).step_by(SQUARE) {
         // The last channels first: what they write beyond a pixel is overwritten by the first channels of the next.
         for first in (0..channels).step_by(SQUARE).rev() {

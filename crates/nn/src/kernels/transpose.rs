@@ -3,6 +3,8 @@
 use ringstep_cpu::kernels;
 pub use ringstep_cpu::simd::SQUARE;
 
+use super::end;
+
 kernels! {
     /// `to[row][column] = from[column][row]` for matrices whose rows begin `to_stride` and `from_stride` apart. Rows of `to`
     /// have room for a multiple of [`SQUARE`] columns; what is written after the last column is arbitrary.
@@ -10,10 +12,9 @@ kernels! {
         if rows == 0 || columns == 0 {
             return;
         }
-        let end = (columns - 1).checked_mul(from_stride).and_then(|last| last.checked_add(rows));
-        assert!(end.is_some_and(|end| end <= from.len()), "a matrix larger than its numbers");
-        let room = rows.checked_mul(to_stride);
-        assert!(columns.next_multiple_of(SQUARE) <= to_stride && room.is_some_and(|room| room <= to.len()), "no room for whole squares");
+        assert!(end(&[(columns, from_stride)], rows) <= from.len(), "a matrix larger than its numbers");
+        let fits = columns <= to_stride && columns.next_multiple_of(SQUARE) <= to_stride;
+        assert!(fits && end(&[(rows, to_stride)], to_stride) <= to.len(), "no room for whole squares");
         for row in (0..rows).step_by(SQUARE) {
             for column in (0..columns).step_by(SQUARE) {
                 let (at, there) = (column * from_stride + row, row * to_stride + column);

@@ -10,7 +10,7 @@ use ringstep_cpu::{Simd, Vector as _, kernels};
 
 use super::matmul::evenly;
 use super::pack::PANEL;
-use super::{by_height, tallest, unrolled};
+use super::{by_height, end, tallest, unrolled};
 
 /// Where the windows of an image lie.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl Layout {
     /// Windows of `lines` runs of `run` numbers, a line of the image apart, that begin at `starts`.
     pub fn new(starts: Vec<usize>, lines: usize, run: usize, line: usize) -> Self {
         let offsets: Vec<usize> = (0..lines).flat_map(|y| (0..run).map(move |x| y * line + x)).collect();
-        let end = starts.iter().max().map_or(0, |last| last + (lines - 1) * line + run);
+        let end = starts.iter().max().map_or(0, |&last| end(&[(2, last), (lines, line)], run));
         Self { starts, offsets, run, end }
     }
 
@@ -300,7 +300,8 @@ fn add_runs_sized<S: Simd>(
     padding: usize,
     wide: usize,
 ) {
-    assert!(wide * channels <= run && (pixels + padding + wide - 1) * run + SLACK <= runs.len());
+    assert!(channels <= run && end(&[(wide, channels)], channels) <= run);
+    assert!(end(&[(pixels, run), (2, padding * run), (wide, run)], run + SLACK) <= runs.len());
     assert!(pixels * channels <= out.len() && S::LANES <= SLACK);
     for pixel in 0..pixels {
         // The last weight's run; that of the weight before it begins one position later.

@@ -39,6 +39,9 @@ impl Dense {
     pub fn backward(self, pass: Backward<'_>) {
         let Self { inputs, outputs } = self;
         let (images, level) = (pass.input.len() / inputs, pass.team.level());
+        if images == 0 {
+            return pass.gradients.fill(0.0);
+        }
         let input = pack(pass.team, pass.workspace, Matrix::new(pass.input, images, inputs));
         pass.team.deal(outputs, Units::new(pass.gradients, inputs), |range, rows| {
             let columns = Matrix::strided(&pass.output_gradient[range.start..], images, range.len(), outputs);

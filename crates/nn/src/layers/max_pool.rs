@@ -22,6 +22,8 @@ impl MaxPool {
 
     /// A window fits in the input.
     pub fn new(input: Shape, size: usize, stride: usize) -> Self {
+        let fits = (1..=input.height.min(input.width).min(Self::LARGEST)).contains(&size) && stride > 0;
+        assert!(fits, "a window of {size} every {stride} in {input:?}");
         let reach = |length: usize| (length - size) / stride + 1;
         let output = Shape::new(reach(input.height), reach(input.width), input.channels);
         Self { size, stride, input, output, places: Vec::new() }

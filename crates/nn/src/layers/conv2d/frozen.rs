@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use ringstep_cpu::{Simd, Vector as _, kernels};
+use ringstep_cpu::{Simd, Vector, kernels};
 
 use super::im2col::Im2col;
 use super::pairs::{Meeting, Pairs};
@@ -386,7 +386,7 @@ impl FrozenConv {
         }
     }
 
-    /// Windows become rows of a matrix, unless they are pixels.
+    /// Windows become rows of a matrix.
     fn im2col(&self, pass: Pass<'_>) {
         let Geometry { input: from, output: to, .. } = self.geometry;
         let (level, gather) = (pass.team.level(), Im2col::new(self.geometry));
@@ -429,6 +429,13 @@ pub(super) struct Epilogue<'a> {
     pub activation: Activation,
     /// Height and width of the map, if squares of 2x2 become their largest number.
     pub pool: Option<[usize; 2]>,
+}
+
+/// The larger of two numbers, as max pooling has it: what is not a number wins, so that it is seen.
+#[inline(always)]
+pub(super) fn larger<V: Vector>(one: V, other: V) -> V {
+    let larger = other.where_greater(one, other, one);
+    other.where_equal(other, larger, other)
 }
 
 impl Epilogue<'_> {
@@ -488,7 +495,7 @@ kernels! {
                     let mut best = simd.load(at(first)) + epilogue.residual(simd, first, lane, count);
                     for other in 1..side * side {
                         let pixel = first + other / side * width + other % side;
-                        best = best.max(simd.load(at(pixel)) + epilogue.residual(simd, pixel, lane, count));
+                        best = larger(best, simd.load(at(pixel)) + epilogue.residual(simd, pixel, lane, count));
                     }
                     let value = epilogue.finish(simd, best, bias);
                     let to = start.add(pixel * stride + lane);

@@ -6,7 +6,7 @@ use ringstep_cpu::{Simd, kernels};
 
 use super::super::Shape;
 use super::Geometry;
-use super::frozen::Epilogue;
+use super::frozen::{Epilogue, larger};
 use super::transforms::{A, ATransposed, B, BTransposed, FREQUENCIES, G, GTransposed, OUT, TAPS, Times, WINDOW};
 use crate::kernels::matrix::MatrixMut;
 use crate::kernels::pack::PANEL;
@@ -380,9 +380,9 @@ kernels! {
                             for x in 0..OUT / 2 {
                                 let (row, column) = (top / 2 + y, left / 2 + x);
                                 if row < tall && column < wide {
-                                    let upper = rows[2 * y][2 * x].max(rows[2 * y][2 * x + 1]);
-                                    let lower = rows[2 * y + 1][2 * x].max(rows[2 * y + 1][2 * x + 1]);
-                                    let value = epilogue.finish(simd, upper.max(lower), bias);
+                                    let upper = larger(rows[2 * y][2 * x], rows[2 * y][2 * x + 1]);
+                                    let lower = larger(rows[2 * y + 1][2 * x], rows[2 * y + 1][2 * x + 1]);
+                                    let value = epilogue.finish(simd, larger(upper, lower), bias);
                                     simd.store(start.add(((image * tall + row) * wide + column) * stride + lane), value);
                                 }
                             }
