@@ -19,6 +19,9 @@
 //! | what turns gradients into new parameters | [`optim`] |
 //! | the learning rate of each step | [`schedule`] |
 
+// Kernels number registers by row and column, as their formulas do.
+#![allow(clippy::needless_range_loop)]
+
 mod aligned;
 mod body;
 pub mod frozen;

@@ -478,7 +478,7 @@ kernels! {
             None => ([1, pixels], 1),
         };
         let [tall, wide] = [height / side, width / side];
-        let images = if tall * wide == 0 { 0 } else { pixels / (tall * wide) };
+        let images = pixels.checked_div(tall * wide).unwrap_or(0);
         assert!(columns <= PANEL && images * height * width * PANEL <= sums.len());
         let end = (images * height * width).checked_sub(1).map_or(0, |last| last * epilogue.stride + columns);
         assert!(epilogue.residual.is_none_or(|residual| end <= residual.len()));
@@ -519,18 +519,18 @@ mod tests {
     #[test]
     fn it_is_what_the_layers_do_one_after_the_other() {
         // Height, width, channels, filters, kernel, stride, padding, images.
-        let cases: [(usize, usize, usize, usize, usize, usize, usize, usize); 9] = [
-            (8, 8, 16, 32, 3, 1, 1, 4),
-            (7, 9, 16, 16, 3, 1, 1, 3),
-            (4, 4, 32, 20, 3, 1, 1, 1),
-            (9, 8, 3, 10, 3, 1, 1, 3),
-            (12, 12, 1, 6, 5, 1, 0, 1),
-            (8, 8, 17, 33, 3, 2, 1, 3),
-            (2, 2, 16, 48, 3, 1, 1, 9),
-            (5, 5, 4, 12, 5, 1, 0, 5),
-            (6, 6, 20, 7, 1, 1, 0, 2),
+        let cases: [[usize; 8]; 9] = [
+            [8, 8, 16, 32, 3, 1, 1, 4],
+            [7, 9, 16, 16, 3, 1, 1, 3],
+            [4, 4, 32, 20, 3, 1, 1, 1],
+            [9, 8, 3, 10, 3, 1, 1, 3],
+            [12, 12, 1, 6, 5, 1, 0, 1],
+            [8, 8, 17, 33, 3, 2, 1, 3],
+            [2, 2, 16, 48, 3, 1, 1, 9],
+            [5, 5, 4, 12, 5, 1, 0, 5],
+            [6, 6, 20, 7, 1, 1, 0, 2],
         ];
-        for (height, width, channels, filters, kernel, stride, padding, images) in cases {
+        for [height, width, channels, filters, kernel, stride, padding, images] in cases {
             let input = Shape::new(height, width, channels);
             let geometry = Geometry::new(input, filters, [kernel; 2], [stride; 2], [padding; 2]).unwrap();
             let mut layer = Conv2d::new(geometry, true);

@@ -350,7 +350,7 @@ kernels! {
         let Shape { height, width, .. } = tiling.output;
         let side = if epilogue.pool.is_some() { 2 } else { 1 };
         let [tall, wide] = [height / side, width / side];
-        let images = if tall * wide == 0 { 0 } else { pixels / (tall * wide) };
+        let images = pixels.checked_div(tall * wide).unwrap_or(0);
         tiling.check(&tiles, images);
         assert!(columns == PANEL && from.len() >= (FREQUENCIES - 1) * plane + tiles.len() * PANEL);
         let end = (images * height * width).checked_sub(1).map_or(0, |last| last * epilogue.stride + columns);
