@@ -4,7 +4,7 @@ use super::{Place, read};
 use ringstep_data::file::sha256;
 use serde_json::Value;
 
-const KEYS: [&str; 23] = [
+const KEYS: [&str; 24] = [
     "epoch_test_accuracies",
     "sync",
     "algorithm",
@@ -19,6 +19,7 @@ const KEYS: [&str; 23] = [
     "compute_seconds",
     "comm_seconds",
     "hidden_seconds",
+    "instructions",
     "waiting_seconds",
     "mean_seconds_per_step",
     "predicted_seconds_per_step",
