@@ -98,8 +98,9 @@ def peer_jobs():
 
 @contextmanager
 def busy_process():
-    # In a session of its own, as another user's or another window's program.
-    child = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+    # In a session of its own, as another window's program is; it ends with this one, however that ends.
+    loop = f"import os\nwhile os.getppid() == {os.getpid()}: sum(range(10000))"
+    child = subprocess.Popen([sys.executable, "-c", loop], start_new_session=True)
     try:
         time.sleep(0.5)  # until it has begun, and the system has taken note
         yield
