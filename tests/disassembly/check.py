@@ -45,7 +45,7 @@ ON_STACK = {
     r"layers::conv2d::passes::inverse_filters::avx2": Room(16, WINDOW),
     r"layers::conv2d::passes::inverse_tiles::avx2": Room(76, WINDOW),
     r"layers::conv2d::passes::inverse_tiles::avx512": Room(20, WINDOW),
-    r"layers::conv2d::passes::finish_tiles::avx2": Room(90, WINDOW),
+    r"layers::conv2d::passes::finish_tiles::avx2": Room(120, WINDOW),
     r"layers::conv2d::passes::finish_tiles::avx512": Room(20, WINDOW),
     r"layers::conv2d::passes::add_windows::avx(?:2|512)": Room(6, WINDOW),
     r"kernels::rows::sum_rows::avx(?:2|512)": Room(2, BESIDE),
