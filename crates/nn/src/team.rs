@@ -79,8 +79,8 @@ impl Team {
     /// returned. Takes `&mut self` so that no two tasks run at once.
     #[allow(unsafe_code)]
     fn run(&mut self, task: &Task<'_>) {
-        if self.others.is_empty() {
-            return (0..self.threads).for_each(task);
+        if self.threads == 1 {
+            return task(0);
         }
         // SAFETY: the lifetime is only forgotten, not exceeded: this function does not return, nor unwind, before all
         // threads are through with the task.
