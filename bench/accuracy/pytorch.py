@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from engine.pytorch import MODELS
+from engine.models import MODELS
 
 BATCH, LR, MOMENTUM, WEIGHT_DECAY, WARM_UP_EPOCHS = 128, 0.1, 0.9, 5e-4, 0.5
 MEAN = np.array([0.4914, 0.4822, 0.4465], dtype=np.float32).reshape(3, 1, 1)

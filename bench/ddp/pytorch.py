@@ -18,7 +18,7 @@ import torch.multiprocessing as mp
 from torch import nn
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from engine.pytorch import MODELS
+from engine.models import MODELS
 
 
 def all_reduce(model, rank, world):
