@@ -258,11 +258,16 @@ impl Wiring {
     fn layers(&mut self, layers: &[Layer], mut source: usize, prefix: &str) -> Result<usize, NetworkError> {
         let mut rest = layers;
         while let [layer, after @ ..] = rest {
-            // A ReLU that follows batch norm or a sum is done by it.
-            let rectified = matches!(after.first(), Some(Layer { kind: Kind::Relu, .. }))
-                && matches!(layer.kind, Kind::BatchNorm | Kind::Residual { .. });
-            source = self.layer(layer, source, prefix, rectified)?;
-            rest = &after[usize::from(rectified)..];
+            // A ReLU is done by the batch norm or sum that it follows, or by the max pool that it precedes.
+            (source, rest) = match (&layer.kind, after) {
+                (Kind::BatchNorm | Kind::Residual { .. }, [Layer { kind: Kind::Relu, .. }, after @ ..]) => {
+                    (self.layer(layer, source, prefix, true)?, after)
+                }
+                (Kind::Relu, [pool @ Layer { kind: Kind::MaxPool { .. }, .. }, after @ ..]) => {
+                    (self.layer(pool, source, prefix, true)?, after)
+                }
+                _ => (self.layer(layer, source, prefix, false)?, after),
+            };
         }
         Ok(source)
     }
@@ -329,7 +334,7 @@ impl Wiring {
                 if *size > input.height.min(input.width) {
                     return fail(format!("a {size}x{size} window does not fit in an input of {shown}"));
                 }
-                self.push(name, MaxPool::new(input, *size, stride), source, None)
+                self.push(name, MaxPool::new(input, *size, stride, rectified), source, None)
             }
             Kind::AveragePool { size } => {
                 if *size == 0 || *size > input.height.min(input.width) {

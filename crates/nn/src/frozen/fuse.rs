@@ -67,7 +67,8 @@ pub(super) fn fuse(model: &Model, pooling: Pooling) -> Vec<Node> {
                 steps.add(name, [input, shortcut], rectified, shape)
             }
             Inference::MaxPool(pool) => {
-                let fuses = pooling == Pooling::Fused && pool.halves();
+                let rectified = !pool.rectified() || steps.rectify(input);
+                let fuses = pooling == Pooling::Fused && pool.halves() && rectified;
                 match steps.conv_before(input, |_| fuses) {
                     Some((index, mut conv)) => {
                         conv.pool = true;
@@ -118,6 +119,15 @@ impl Steps {
             }
             None => self.push(name, step, input, None, shape),
         }
+    }
+
+    /// Whether the ReLU before a pool could become part of a convolution.
+    fn rectify(&mut self, source: usize) -> bool {
+        let suits = |conv: &FrozenConv| matches!(conv.activation, Activation::None | Activation::Relu);
+        let Some((index, mut conv)) = self.conv_before(source, suits) else { return false };
+        conv.activation = Activation::Relu;
+        self.replace(index, conv, self.nodes[index].shape);
+        true
     }
 
     /// A sum is added to by whichever of its two inputs is made last, if that is a convolution.

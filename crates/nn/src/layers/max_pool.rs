@@ -1,4 +1,4 @@
-//! Max pooling.
+//! Max pooling, with the ReLU before it if there is one.
 
 use ringstep_cpu::{Level, Simd, Vector as _, kernels};
 
@@ -6,32 +6,48 @@ use super::{Backward, Forward, Inference, Layer, Rereads, Shape};
 use crate::team::Units;
 
 /// Each output is the largest number of a `size` x `size` window; windows begin `stride` apart.
+///
+/// What is the largest of rectified numbers is the largest of the numbers and zero: a ReLU before the pool costs nothing.
 #[derive(Debug, Clone)]
 pub struct MaxPool {
     size: usize,
     stride: usize,
+    rectified: bool,
     input: Shape,
     output: Shape,
     /// Which place of its window each output came from, the first of equals. // N,OH,OW,C
     places: Vec<u8>,
 }
 
+/// The place of a zero that no number of the window is greater than.
+const NOWHERE: u8 = u8::MAX;
+
 impl MaxPool {
-    /// The largest window whose places can be told by a byte.
-    pub const LARGEST: usize = 16;
+    /// The largest window whose places, and none of them, can be told by a byte.
+    pub const LARGEST: usize = 15;
 
     /// A window fits in the input.
-    pub fn new(input: Shape, size: usize, stride: usize) -> Self {
+    pub fn new(input: Shape, size: usize, stride: usize, rectified: bool) -> Self {
         let fits = (1..=input.height.min(input.width).min(Self::LARGEST)).contains(&size) && stride > 0;
         assert!(fits, "a window of {size} every {stride} in {input:?}");
         let reach = |length: usize| (length - size) / stride + 1;
         let output = Shape::new(reach(input.height), reach(input.width), input.channels);
-        Self { size, stride, input, output, places: Vec::new() }
+        Self { size, stride, rectified, input, output, places: Vec::new() }
     }
 
     /// Whether it leaves the largest number of each square of 2x2.
     pub(crate) fn halves(&self) -> bool {
         (self.size, self.stride) == (2, 2)
+    }
+
+    /// Whether zero stands for what is less.
+    pub(crate) fn rectified(&self) -> bool {
+        self.rectified
+    }
+
+    /// What an output is before any number of its window is looked at, and the place of that.
+    fn least(&self) -> (f32, u8) {
+        if self.rectified { (0.0, NOWHERE) } else { (f32::NEG_INFINITY, 0) }
     }
 
     /// Few channels fill no wide vector.
@@ -42,7 +58,7 @@ impl MaxPool {
 
 impl Layer for MaxPool {
     fn kind(&self) -> &'static str {
-        "max pool"
+        if self.rectified { "max pool+relu" } else { "max pool" }
     }
 
     fn output(&self) -> Shape {
@@ -54,7 +70,7 @@ impl Layer for MaxPool {
     }
 
     fn inference(&self, _: &[f32], _: &[f32]) -> Inference {
-        Inference::MaxPool(Self::new(self.input, self.size, self.stride))
+        Inference::MaxPool(Self { places: Vec::new(), ..*self })
     }
 
     fn rereads(&self) -> Rereads {
@@ -111,7 +127,8 @@ kernels! {
             (false, _) => {
                 input_gradient.fill(0.0);
                 let channels = pool.input.channels;
-                for (at, (&gradient, &place)) in output_gradient.iter().zip(places).enumerate() {
+                let sent = output_gradient.iter().zip(places).enumerate();
+                for (at, (&gradient, &place)) in sent.filter(|&(_, (_, &place))| place != NOWHERE) {
                     let (pixel, channel, place) = (at / channels, at % channels, usize::from(place));
                     let y = pixel / output.width * pool.stride + place / size;
                     let x = pixel % output.width * pool.stride + place % size;
@@ -135,6 +152,7 @@ fn largest_sized<S: Simd>(
 ) {
     let channels = pool.input.channels;
     let line = pool.input.width * channels;
+    let (least, nowhere) = pool.least();
     assert!(input.len() == pool.input.height * line);
     assert!(places.as_ref().is_none_or(|places| places.len() == output.len()));
     for y in 0..pool.output.height {
@@ -147,8 +165,8 @@ fn largest_sized<S: Simd>(
                     // SAFETY: the condition.
                     unsafe {
                         let window = input.as_ptr().add(from);
-                        let (mut best, mut place) = (simd.load(window), simd.zero());
-                        for at in 1..size * size {
+                        let (mut best, mut place) = (simd.splat(least), simd.splat(f32::from(nowhere)));
+                        for at in 0..size * size {
                             let value = simd.load(window.add(at / size * line + at % size * channels));
                             let here = simd.splat(at as f32);
                             place = value.where_greater(best, here, place);
@@ -178,9 +196,9 @@ fn largest_sized<S: Simd>(
 fn largest_one_by_one(pool: &MaxPool, windows: &[f32], output: &mut [f32], mut places: Option<&mut [u8]>) {
     let (size, channels) = (pool.size, pool.input.channels);
     for (channel, output) in output.iter_mut().enumerate() {
-        let mut place = 0;
-        *output = windows[channel];
-        for at in 1..size * size {
+        let (least, mut place) = pool.least();
+        *output = least;
+        for at in 0..size * size {
             let value = windows[(at / size * pool.input.width + at % size) * channels + channel];
             if value > *output || value.is_nan() {
                 (*output, place) = (value, at as u8);
@@ -264,19 +282,35 @@ mod tests {
         ];
         for (height, width, channels, size, stride) in cases {
             let shape = Shape::new(height, width, channels);
-            check::gradients(&mut MaxPool::new(shape, size, stride), shape, 2, 1e-4, 1e-2);
+            for rectified in [false, true] {
+                check::gradients(&mut MaxPool::new(shape, size, stride, rectified), shape, 2, 1e-4, 1e-2);
+            }
         }
     }
 
     #[test]
     fn the_first_of_equals_gets_the_gradient_and_nan_is_passed_on() {
-        let pool = MaxPool::new(Shape::new(2, 2, 1), 2, 2);
+        let pool = MaxPool::new(Shape::new(2, 2, 1), 2, 2, false);
         for level in Level::available() {
             let (mut output, mut places) = ([0.0], [9]);
             largest(level, &pool, &[1.0, 3.0, 3.0, 2.0], &mut output, Some(&mut places));
             assert_eq!((output, places), ([3.0], [1]));
             largest(level, &pool, &[1.0, f32::NAN, 3.0, 2.0], &mut output, Some(&mut places));
             assert!(output[0].is_nan());
+        }
+    }
+
+    #[test]
+    fn no_number_below_zero_gets_a_gradient_where_a_relu_came_before() {
+        let pool = MaxPool::new(Shape::new(2, 4, 1), 2, 2, true);
+        for level in Level::available() {
+            let (mut output, mut places, mut gradient) = ([9.0; 2], [9; 2], [9.0; 8]);
+            largest(level, &pool, &[-1.0, 0.0, -1.0, 2.0, -0.0, -3.0, 1.0, 2.0], &mut output, Some(&mut places));
+            assert_eq!((output, places), ([0.0, 2.0], [NOWHERE, 1]));
+            send_back(level, &pool, &[5.0, 7.0], &places, &mut gradient);
+            assert_eq!(gradient, [0.0, 0.0, 0.0, 7.0, 0.0, 0.0, 0.0, 0.0]);
+            largest(level, &pool, &[f32::NAN; 8], &mut output, Some(&mut places));
+            assert!(output[0].is_nan() && output[1].is_nan());
         }
     }
 }
