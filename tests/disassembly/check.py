@@ -19,7 +19,8 @@ TILES = {
     r"kernels::matmul::avx2_(\d+)": 2,  # rows of two vectors
     r"kernels::matmul::avx512_(\d+)": 1,
     r"kernels::correlate::correlate_planes::avx(?:2|512)": 12,
-    r"kernels::correlate::dots::avx(?:2|512)": 10,
+    r"kernels::correlate::dots::avx2": 10,
+    r"kernels::correlate::dots::avx512": 15,
     r"kernels::windows::(?:filter|send_back|add_filter_gradients)::avx2": 12,
     r"kernels::windows::(?:filter|send_back|add_filter_gradients)::avx512": 10,
     r"kernels::peak::multiply_and_add::avx(?:2|512)": 12,
@@ -51,7 +52,7 @@ ON_STACK = {
     r"kernels::rows::sum_rows::avx(?:2|512)": Room(2, BESIDE),
     r"layers::average_pool::average::avx(?:2|512)": Room(2, CONSTANTS),
     r"layers::average_pool::spread::avx2": Room(2, CONSTANTS),
-    r"layers::max_pool::largest::avx512": Room(1, CONSTANTS),
+    r"layers::max_pool::largest::avx(?:2|512)": Room(2, CONSTANTS),
     r"layers::max_pool::send_back::avx(?:2|512)": Room(2, CONSTANTS),
 }
 

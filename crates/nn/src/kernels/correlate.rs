@@ -164,28 +164,16 @@ unsafe fn tile<S: Simd, const WIDE: usize>(
 
 /// Partial sums of a product in [`dots`], on every machine: number i of a line goes to the one of i modulo this.
 const PARTS: usize = 16;
-/// Rows and offsets that [`dots`] takes at once: ten sums stay in registers, and nothing is left over of filters of 5 x 5.
-const ROWS: usize = 2;
-const VIEWS: usize = 5;
 
-type DotTile = [[[f32; PARTS]; VIEWS]; ROWS];
-
-/// Sums that are not yet added up: for each row and each group of offsets some parts.
+/// Sums that are not yet added up: some parts for each row and each offset.
 pub fn parts_len(rows: usize, offsets: usize) -> usize {
-    rows.div_ceil(ROWS) * offsets.div_ceil(VIEWS) * size_of::<DotTile>() / size_of::<f32>()
+    rows * offsets * PARTS
 }
 
 /// Adds up the parts: `sums[row][offset] += ...`.
-pub fn add_up(parts: &[f32], rows: usize, offsets: usize, sums: &mut [f32]) {
-    let tiles = parts.as_chunks::<PARTS>().0.as_chunks::<VIEWS>().0.as_chunks::<ROWS>().0;
-    let groups = offsets.div_ceil(VIEWS);
-    for (index, tile) in tiles.iter().enumerate().take(rows.div_ceil(ROWS) * groups) {
-        let (first, group) = (index / groups * ROWS, index % groups * VIEWS);
-        for (row, tile) in tile.iter().enumerate().take(rows - first) {
-            for (view, parts) in tile.iter().enumerate().take(offsets - group) {
-                sums[(first + row) * offsets + group + view] += parts.iter().sum::<f32>();
-            }
-        }
+pub fn add_up(parts: &[f32], sums: &mut [f32]) {
+    for (sum, parts) in sums.iter_mut().zip(parts.as_chunks::<PARTS>().0) {
+        *sum += parts.iter().sum::<f32>();
     }
 }
 
@@ -193,25 +181,52 @@ kernels! {
     /// Adds to the parts of each row of `lines`, which is `length` long, and of each offset the products with the numbers of
     /// `planes` from the offset on. Adding up the parts is left to [`add_up`], once after many images.
     pub fn dots<S>(simd: S, lines: &[f32], length: usize, offsets: &[usize], planes: &[f32], parts: &mut [f32]) {
-        let rows = lines.len() / length;
+        let dots = Dots { lines, length, offsets, planes };
         assert!(length.is_multiple_of(PARTS) && offsets.iter().all(|&offset| end(&[(2, offset)], length) <= planes.len()));
-        let tiles = parts.as_chunks_mut::<PARTS>().0.as_chunks_mut::<VIEWS>().0.as_chunks_mut::<ROWS>().0;
-        let mut tiles = tiles.iter_mut();
+        assert!(parts.len() >= parts_len(lines.len() / length, offsets.len()));
+        // As many sums as there are registers for, and nothing left over of filters of 5 x 5.
+        if S::REGISTERS < 32 {
+            dots.in_tiles::<S, 2, 5>(simd, parts);
+        } else {
+            dots.in_tiles::<S, 3, 5>(simd, parts);
+        }
+    }
+}
+
+/// The operands of [`dots`].
+#[derive(Clone, Copy)]
+struct Dots<'a> {
+    lines: &'a [f32],
+    length: usize,
+    offsets: &'a [usize],
+    planes: &'a [f32],
+}
+
+impl Dots<'_> {
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    fn in_tiles<S: Simd, const ROWS: usize, const VIEWS: usize>(self, simd: S, parts: &mut [f32]) {
+        let (rows, views) = (self.lines.len() / self.length, self.offsets.len());
         for first in (0..rows).step_by(ROWS) {
-            for views in offsets.chunks(VIEWS) {
-                // What is missing in the last group is the last again, and not added up.
-                let (mut left, mut right) = ([lines.as_ptr(); ROWS], [planes.as_ptr(); VIEWS]);
-                for row in 0..ROWS {
-                    left[row] = lines[(first + row).min(rows - 1) * length..].as_ptr();
-                }
+            for group in (0..views).step_by(VIEWS) {
+                // What is missing in the last group is the last again.
+                let mut left = [self.lines.as_ptr(); ROWS];
+                let mut right = [self.planes.as_ptr(); VIEWS];
+                let mut sums = [[parts.as_mut_ptr(); VIEWS]; ROWS];
                 for view in 0..VIEWS {
-                    right[view] = planes[views[view.min(views.len() - 1)]..].as_ptr();
+                    right[view] = self.planes[self.offsets[(group + view).min(views - 1)]..].as_ptr();
                 }
-                let tile = tiles.next().expect("parts for all sums");
+                for row in 0..ROWS {
+                    let index = (first + row).min(rows - 1);
+                    left[row] = self.lines[index * self.length..].as_ptr();
+                    for view in 0..VIEWS {
+                        sums[row][view] = parts[(index * views + (group + view).min(views - 1)) * PARTS..].as_mut_ptr();
+                    }
+                }
                 // Where a vector holds not all of them, some parts are added up after the others.
                 for part in (0..PARTS).step_by(S::LANES) {
-                    // SAFETY: all lines and views are `length` long.
-                    unsafe { dot_tile(simd, left, right, length, part, tile) };
+                    // SAFETY: all lines and views are `length` long, and each sum has its parts.
+                    unsafe { dot_tile(simd, left, right, self.length, part, sums) };
                 }
             }
         }
@@ -219,23 +234,23 @@ kernels! {
 }
 
 /// # Safety
-/// All lines are `length` long, a multiple of [`PARTS`].
+/// All lines are `length` long, a multiple of [`PARTS`], which each sum has.
 #[inline(always)]
 #[allow(unsafe_code)]
-unsafe fn dot_tile<S: Simd>(
+unsafe fn dot_tile<S: Simd, const ROWS: usize, const VIEWS: usize>(
     simd: S,
     left: [*const f32; ROWS],
     right: [*const f32; VIEWS],
     length: usize,
     part: usize,
-    tile: &mut DotTile,
+    to: [[*mut f32; VIEWS]; ROWS],
 ) {
     // SAFETY: the caller's promise.
     unsafe {
         let mut sums = [[simd.zero(); VIEWS]; ROWS];
         for row in 0..ROWS {
             for view in 0..VIEWS {
-                sums[row][view] = simd.load(tile[row][view].as_ptr().add(part));
+                sums[row][view] = simd.load(to[row][view].add(part));
             }
         }
         let mut at = part;
@@ -254,7 +269,7 @@ unsafe fn dot_tile<S: Simd>(
         }
         for row in 0..ROWS {
             for view in 0..VIEWS {
-                simd.store(tile[row][view].as_mut_ptr().add(part), sums[row][view]);
+                simd.store(to[row][view].add(part), sums[row][view]);
             }
         }
     }
@@ -296,7 +311,7 @@ mod tests {
             let mut parts = vec![0.0; parts_len(rows, offsets.len())];
             dots(level, &numbers[..rows * length], length, &offsets, &numbers, &mut parts);
             let mut sums = vec![1.0; rows * offsets.len()];
-            add_up(&parts, rows, offsets.len(), &mut sums);
+            add_up(&parts, &mut sums);
             for (at, sum) in sums.iter().enumerate() {
                 let (row, offset) = (at / offsets.len(), offsets[at % offsets.len()]);
                 let expected: f32 = (0..length).map(|i| numbers[row * length + i] * numbers[offset + i]).sum();

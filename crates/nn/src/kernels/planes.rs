@@ -4,7 +4,7 @@
 //! what is read or written beyond a pixel belongs to the next one, whose turn is later. Planes need [`SQUARE`] numbers of room
 //! after their end.
 
-use ringstep_cpu::{Simd, kernels};
+use ringstep_cpu::{Simd, along, kernels};
 
 use super::end;
 use super::transpose::{SQUARE, copy_transposed};
@@ -50,7 +50,7 @@ fn lines_to_planes<S: Simd>(
     for y in 0..height {
         let line = &map[y * width * channels..];
         if channels == 1 {
-            planes[y * pitch..][..width].copy_from_slice(&line[..width]);
+            copy(simd, &mut planes[y * pitch..][..width], &line[..width]);
         } else {
             for x in (0..width).step_by(SQUARE) {
                 for first in (0..channels).step_by(SQUARE) {
@@ -72,6 +72,14 @@ fn lines_to_planes<S: Simd>(
             planes[channel * plane + y * pitch + width..][..SQUARE].fill(0.0);
         }
     }
+}
+
+/// Lines are short: a call would cost more than the copy.
+#[inline(always)]
+fn copy<S: Simd>(simd: S, to: &mut [f32], from: &[f32]) {
+    along!(simd, to.len(), |at| {
+        at.store(to, at.load(from));
+    });
 }
 
 #[inline(always)]

@@ -2,8 +2,8 @@
 
 use ringstep_cpu::{Simd, along, kernels};
 
-/// Rows that are added up side by side; short ones fill no vector by themselves.
-const BESIDE: usize = 8;
+/// Rows that are added up side by side: together they fill whole vectors, however short they are, on every machine.
+const BESIDE: usize = 16;
 /// The longest row that is short.
 const SHORT: usize = 16;
 
@@ -23,10 +23,14 @@ kernels! {
         if columns <= SHORT {
             let mut beside = [0.0; BESIDE * SHORT];
             let beside = &mut beside[..BESIDE * columns];
-            let rows = matrix.chunks_exact(beside.len());
-            rest = rows.remainder();
-            for rows in rows {
-                add_slices(simd, beside, rows);
+            let whole;
+            (whole, rest) = matrix.split_at(matrix.len() / beside.len() * beside.len());
+            for first in (0..beside.len()).step_by(2 * BESIDE) {
+                if first + 2 * BESIDE <= beside.len() {
+                    sum_columns::<S, { 2 * BESIDE }>(simd, whole, first, beside);
+                } else {
+                    sum_columns::<S, BESIDE>(simd, whole, first, beside);
+                }
             }
             for row in beside.chunks_exact(columns) {
                 add_slices(simd, sum, row);
@@ -58,6 +62,29 @@ kernels! {
         parts.iter().sum()
     }
 }
+
+/// Adds up some neighbouring columns of a matrix that is as wide as the sums, in registers. There are whole vectors of them.
+#[inline(always)]
+#[allow(unsafe_code)]
+fn sum_columns<S: Simd, const COLUMNS: usize>(simd: S, matrix: &[f32], first: usize, sums: &mut [f32]) {
+    let width = sums.len();
+    assert!(first + COLUMNS <= width && COLUMNS.is_multiple_of(S::LANES));
+    let mut totals = [simd.zero(); MOST_VECTORS];
+    let vectors = COLUMNS / S::LANES;
+    for row in matrix.chunks_exact(width) {
+        for vector in 0..vectors {
+            // SAFETY: the assertion.
+            totals[vector] = totals[vector] + unsafe { simd.load(row.as_ptr().add(first + vector * S::LANES)) };
+        }
+    }
+    for vector in 0..vectors {
+        // SAFETY: the assertion.
+        unsafe { simd.store(sums.as_mut_ptr().add(first + vector * S::LANES), totals[vector]) };
+    }
+}
+
+/// Of the narrowest kind, in [`sum_columns`].
+const MOST_VECTORS: usize = 2 * BESIDE / 4;
 
 #[inline(always)]
 fn add_slices<S: Simd>(simd: S, sum: &mut [f32], other: &[f32]) {

@@ -41,7 +41,7 @@ enum Lanes {
 }
 
 /// Numbers of a line of an image with its padding.
-fn padded_line(geometry: &Geometry) -> usize {
+pub(super) fn padded_line(geometry: &Geometry) -> usize {
     (geometry.input.width + 2 * geometry.padding[1]) * geometry.input.channels
 }
 
@@ -308,7 +308,7 @@ impl Algorithm for Direct {
                 let sums = &shares[thread * share..][..sums];
                 match &self.lanes {
                     Lanes::Filters(_) => unpack(sums, window, filters, pass.gradients),
-                    Lanes::Positions(_) => add_up(sums, filters, window, pass.gradients),
+                    Lanes::Positions(_) => add_up(sums, pass.gradients),
                 }
             }
         }
