@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use ringstep_cpu::simd::prefetch;
 use ringstep_cpu::{Simd, kernels};
 
 use super::super::Shape;
@@ -11,6 +12,11 @@ use super::transforms::{A, ATransposed, B, BTransposed, FREQUENCIES, G, GTranspo
 use crate::kernels::matrix::MatrixMut;
 use crate::kernels::pack::PANEL;
 use crate::kernels::transpose::SQUARE;
+
+/// Numbers of a line of the cache.
+const LINE: usize = 16;
+/// How many filters before its turn the weights of one are asked for: they lie apart, and no processor guesses where.
+const FILTERS_AHEAD: usize = 4;
 
 /// How the maps of a batch are cut into tiles.
 #[derive(Debug, Clone, Copy)]
@@ -253,6 +259,11 @@ kernels! {
         assert!(plane >= channels * PANEL && to.len() >= (FREQUENCIES - 1) * plane + channels * PANEL);
         let mut weights = [[[0.0f32; PANEL]; SQUARE]; TAPS * TAPS];
         for channel in (0..channels).step_by(SQUARE) {
+            if channel.is_multiple_of(LINE) {
+                for row in 0..PANEL * TAPS * TAPS {
+                    prefetch(filters.as_ptr().wrapping_add(row * channels + channel + LINE));
+                }
+            }
             for (tap, weights) in weights.iter_mut().enumerate() {
                 for filter in (0..PANEL).step_by(SQUARE) {
                     // SAFETY: the assertions above; a square of the weights.
@@ -283,6 +294,9 @@ kernels! {
         let count = filters.len() / (TAPS * TAPS * channels);
         assert!(channel + PANEL <= channels && plane >= count * PANEL && to.len() >= (FREQUENCIES - 1) * plane + count * PANEL);
         for filter in 0..count {
+            for tap in 0..TAPS * TAPS {
+                prefetch(filters.as_ptr().wrapping_add(((filter + FILTERS_AHEAD) * TAPS * TAPS + tap) * channels + channel));
+            }
             for lane in (0..PANEL).step_by(S::LANES) {
                 // SAFETY: the assertion above.
                 unsafe {
@@ -301,6 +315,9 @@ kernels! {
         let filters = rows / (TAPS * TAPS);
         assert!(columns == PANEL && from.len() >= (FREQUENCIES - 1) * plane + filters * PANEL);
         for filter in 0..filters {
+            for tap in 0..TAPS * TAPS {
+                prefetch(to.as_mut_ptr().wrapping_add(((filter + FILTERS_AHEAD) * TAPS * TAPS + tap) * row));
+            }
             for lane in (0..PANEL).step_by(S::LANES) {
                 // SAFETY: the assertion above.
                 unsafe {
