@@ -58,7 +58,7 @@ pub fn pack<'a>(team: &mut Team, panels: &'a mut [f32], matrix: Matrix<'_>) -> P
 }
 
 /// Lays out only these panels, at the beginning of `panels`.
-fn pack_some(level: Level, panels: &mut [f32], matrix: Matrix<'_>, range: Range<usize>) {
+pub fn pack_some(level: Level, panels: &mut [f32], matrix: Matrix<'_>, range: Range<usize>) {
     let Matrix { data, rows, columns, row_stride, column_stride } = matrix;
     for (panel, first) in panels.chunks_exact_mut((rows * PANEL).max(1)).zip(range.map(|index| index * PANEL)) {
         let width = PANEL.min(columns - first);

@@ -1,5 +1,6 @@
 //! Two-dimensional convolution, by the algorithm that suits its shape.
 
+mod columns;
 mod direct;
 pub(crate) mod frozen;
 mod im2col;
@@ -86,6 +87,7 @@ impl Conv2d {
         algorithms.extend(whole::Whole::new(geometry).map(boxed));
         algorithms.extend(pairs::Pairs::new(geometry).map(boxed));
         algorithms.extend(winograd::Winograd::new(geometry).map(boxed));
+        algorithms.extend(columns::Columns::new(geometry).map(boxed));
         algorithms.extend(direct::Direct::new(geometry).map(boxed));
         algorithms.push(boxed(im2col::Im2col::new(geometry)));
         Self { geometry, bias, algorithms }
@@ -224,7 +226,7 @@ mod tests {
 
     #[test]
     fn forward_agrees_with_the_definition() {
-        let cases: [Case; 21] = [
+        let cases: [Case; 23] = [
             (5, 5, 1, 1, [5, 5], [1, 1], [0, 0], 1),
             (5, 4, 3, 10, [5, 4], [1, 1], [0, 0], 7),
             (7, 9, 3, 4, [3, 3], [1, 1], [0, 0], 2),
@@ -247,6 +249,8 @@ mod tests {
             (7, 9, 3, 32, [3, 3], [1, 1], [1, 1], 4),
             (9, 20, 3, 7, [3, 3], [1, 1], [1, 1], 3),
             (11, 13, 2, 10, [4, 2], [1, 1], [3, 1], 2),
+            (10, 9, 3, 32, [5, 3], [1, 1], [2, 1], 4),
+            (7, 6, 15, 16, [5, 5], [1, 1], [4, 3], 3),
         ];
         for case in cases {
             let geometry = geometry(case);
@@ -269,7 +273,7 @@ mod tests {
 
     #[test]
     fn gradients_agree_with_differences() {
-        let cases: [Case; 12] = [
+        let cases: [Case; 14] = [
             (4, 5, 2, 3, [3, 3], [1, 1], [0, 0], 2),
             (3, 3, 1, 2, [1, 1], [1, 1], [0, 0], 2),
             (5, 5, 2, 2, [5, 5], [1, 1], [0, 0], 2),
@@ -282,6 +286,8 @@ mod tests {
             (3, 4, 9, 16, [2, 3], [1, 1], [0, 1], 3),
             (4, 12, 3, 7, [3, 3], [1, 1], [1, 1], 2),
             (6, 9, 1, 6, [4, 2], [1, 1], [3, 0], 2),
+            (6, 6, 2, 16, [5, 5], [1, 1], [0, 0], 3),
+            (4, 5, 3, 16, [5, 3], [1, 1], [2, 1], 2),
         ];
         for case in cases {
             let geometry = geometry(case);

@@ -1,5 +1,5 @@
 //! The matrices of Winograd's minimal filtering `F(4 x 4, 3 x 3)`, with the points 0, 1, -1, 2, -2 and infinity, as sums of a
-//! few numbers.
+//! few numbers; and those of `F(2, 5)`, which has the same points, and so the same B.
 //!
 //! Each is a matrix times a column whose elements are vectors: the same element of several channels. Below a matrix stands
 //! its transpose.
@@ -136,6 +136,64 @@ impl Times<OUT, WINDOW> for A {
     }
 }
 
+/// `G g`, for five weights.
+pub(super) struct G5;
+
+impl Times<5, WINDOW> for G5 {
+    #[inline(always)]
+    fn times<S: Simd>(simd: S, [g0, g1, g2, g3, g4]: [S::Vector; 5]) -> [S::Vector; 6] {
+        let (four, quarter) = (simd.splat(4.0), simd.splat(0.25));
+        let (minus_sixth, twelfth, twenty_fourth) =
+            (simd.splat(-1.0 / 6.0), simd.splat(1.0 / 12.0), simd.splat(1.0 / 24.0));
+        let (even, odd) = (minus_sixth * (g0 + g2 + g4), minus_sixth * (g1 + g3));
+        let even2 = twenty_fourth * four.multiply_add(four.multiply_add(g4, g2), g0);
+        let odd2 = twelfth * four.multiply_add(g3, g1);
+        [quarter * g0, even + odd, even - odd, even2 + odd2, even2 - odd2, g4]
+    }
+}
+
+/// `G^T u`, for five weights.
+pub(super) struct G5Transposed;
+
+impl Times<WINDOW, 5> for G5Transposed {
+    #[inline(always)]
+    fn times<S: Simd>(simd: S, [u0, u1, u2, u3, u4, u5]: [S::Vector; 6]) -> [S::Vector; 5] {
+        let (four, quarter) = (simd.splat(4.0), simd.splat(0.25));
+        let (minus_sixth, twelfth, twenty_fourth) =
+            (simd.splat(-1.0 / 6.0), simd.splat(1.0 / 12.0), simd.splat(1.0 / 24.0));
+        let (sum, difference) = (minus_sixth * (u1 + u2), minus_sixth * (u1 - u2));
+        let (sum2, difference2) = (twenty_fourth * (u3 + u4), twelfth * (u3 - u4));
+        [
+            quarter.multiply_add(u0, sum + sum2),
+            difference + difference2,
+            four.multiply_add(sum2, sum),
+            four.multiply_add(difference2, difference),
+            (four * four).multiply_add(sum2, sum) + u5,
+        ]
+    }
+}
+
+/// `A^T m`, for two outputs.
+pub(super) struct A2Transposed;
+
+impl Times<WINDOW, 2> for A2Transposed {
+    #[inline(always)]
+    fn times<S: Simd>(simd: S, [m0, m1, m2, m3, m4, m5]: [S::Vector; 6]) -> [S::Vector; 2] {
+        [m0 + (m1 + m2) + (m3 + m4), simd.splat(2.0).multiply_add(m3 - m4, m1 - m2) + m5]
+    }
+}
+
+/// `A y`, for two outputs.
+pub(super) struct A2;
+
+impl Times<2, WINDOW> for A2 {
+    #[inline(always)]
+    fn times<S: Simd>(simd: S, [y0, y1]: [S::Vector; 2]) -> [S::Vector; 6] {
+        let (two, minus_two) = (simd.splat(2.0), simd.splat(-2.0));
+        [y0, y0 + y1, y0 - y1, two.multiply_add(y1, y0), minus_two.multiply_add(y1, y0), y1]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use ringstep_cpu::{Level, kernels};
@@ -166,7 +224,11 @@ mod tests {
                 2 => of::<S, G, 3, 6>(simd, column),
                 3 => of::<S, GTransposed, 6, 3>(simd, column),
                 4 => of::<S, ATransposed, 6, 4>(simd, column),
-                _ => of::<S, A, 4, 6>(simd, column),
+                5 => of::<S, A, 4, 6>(simd, column),
+                6 => of::<S, G5, 5, 6>(simd, column),
+                7 => of::<S, G5Transposed, 6, 5>(simd, column),
+                8 => of::<S, A2Transposed, 6, 2>(simd, column),
+                _ => of::<S, A2, 2, 6>(simd, column),
             }
         }
     }
@@ -176,19 +238,21 @@ mod tests {
         left.iter().zip(right).map(|(left, right)| left * right).sum()
     }
 
-    /// `F(4, 3)` is the convolution, and a matrix and its transpose satisfy `(M x) y = x (M^T y)`.
+    /// `F(4, 3)` and `F(2, 5)` are convolutions, and a matrix and its transpose satisfy `(M x) y = x (M^T y)`.
     #[test]
     fn minimal_filtering_is_convolution_and_transposes_are_adjoint() {
         let noise = super::super::super::check::noise;
         for level in Level::available() {
-            let (d, g) = (noise(6, 1), noise(3, 2));
-            let (window, filter) = (apply(level, 0, &d), apply(level, 2, &g));
-            let product: Vec<f32> = window.iter().zip(&filter).map(|(window, filter)| window * filter).collect();
-            for (at, &output) in apply(level, 4, &product).iter().enumerate() {
-                let expected = dot(&d[at..at + 3], &g);
-                assert!((output - expected).abs() < 1e-5, "{level}: {output} is not {expected}");
+            for (taps, of_filter, of_output) in [(3, 2, 4), (5, 6, 8)] {
+                let (d, g) = (noise(6, 1), noise(taps, 2));
+                let (window, filter) = (apply(level, 0, &d), apply(level, of_filter, &g));
+                let product: Vec<f32> = window.iter().zip(&filter).map(|(window, filter)| window * filter).collect();
+                for (at, &output) in apply(level, of_output, &product).iter().enumerate() {
+                    let expected = dot(&d[at..at + taps], &g);
+                    assert!((output - expected).abs() < 1e-5, "{level}: {output} is not {expected}");
+                }
             }
-            for (which, inputs, outputs) in [(0, 6, 6), (2, 3, 6), (4, 6, 4)] {
+            for (which, inputs, outputs) in [(0, 6, 6), (2, 3, 6), (4, 6, 4), (6, 5, 6), (8, 6, 2)] {
                 let (x, y) = (noise(inputs, 3), noise(outputs, 4));
                 let [there, back] = [dot(&apply(level, which, &x), &y), dot(&x, &apply(level, which + 1, &y))];
                 assert!((there - back).abs() < 1e-4, "{level}, matrix {which}: {there} is not {back}");
