@@ -68,7 +68,7 @@ const WIDE: usize = 2;
 kernels! {
     /// All positions, tile by tile. What a tile writes after the end of a line is overwritten by the next line.
     /// // rows,positions
-    fn correlate_planes<S>(
+    pub fn correlate_planes<S>(
         simd: S,
         out: &mut [f32],
         weights: Weights<'_>,

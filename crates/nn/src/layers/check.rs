@@ -76,6 +76,15 @@ impl<'a> Bench<'a> {
     }
 
     pub fn backward(&mut self, output: &[f32], output_gradient: &[f32]) -> Gradients {
+        self.backward_to(output, output_gradient, true)
+    }
+
+    /// As a first layer, whose input needs no gradient.
+    fn backward_of_first(&mut self, output: &[f32], output_gradient: &[f32]) -> Vec<f32> {
+        self.backward_to(output, output_gradient, false).parameters
+    }
+
+    fn backward_to(&mut self, output: &[f32], output_gradient: &[f32], wanted: bool) -> Gradients {
         let [parameters, input, shortcut] =
             [&self.parameters, &self.input, &self.shortcut].map(|values| vec![f32::NAN; values.len()]);
         let mut gradients = Gradients { parameters, input, shortcut };
@@ -90,7 +99,7 @@ impl<'a> Bench<'a> {
             output: if rereads.output { output } else { &[] },
             output_gradient,
             gradients: &mut gradients.parameters,
-            input_gradient: Some(&mut gradients.input),
+            input_gradient: wanted.then_some(&mut gradients.input[..]),
             adds: false,
             shortcut_gradient: Some(&mut gradients.shortcut),
             workspace: &mut workspace,
@@ -111,22 +120,30 @@ pub fn gradients(layer: &mut dyn Layer, input_shape: Shape, batch: usize, h: f32
         let mut bench = Bench::on_team(layer, input_shape, batch, Team::new(threads, level));
         let output = bench.forward(batch);
         let gradients = bench.backward(&output, &direction);
-        (output, gradients)
+        let of_first = bench.backward_of_first(&output, &direction);
+        (output, gradients, of_first)
     };
-    let (output, found) = on_team(1, Level::best());
+    let (output, found, of_first) = on_team(1, Level::best());
     let close = |what: &str, ours: &[f32], theirs: &[f32]| {
         for (ours, theirs) in ours.iter().zip(theirs) {
             assert!((ours - theirs).abs() < 1e-4 * ours.abs().max(1.0), "{what}: {theirs} is not {ours}");
         }
     };
+    close("as a first layer", &found.parameters, &of_first);
     for threads in [2, 3] {
-        let (_, other) = on_team(threads, Level::best());
+        let (_, other, other_of_first) = on_team(threads, Level::best());
+        close(&format!("{threads} threads, as a first layer"), &found.parameters, &other_of_first);
         close(&format!("{threads} threads"), &found.parameters, &other.parameters);
         close(&format!("{threads} threads"), &found.input, &other.input);
     }
     for (index, level) in Level::available().into_iter().enumerate() {
-        let (other_output, other) = on_team(1, level);
-        let pairs = [(&output, &other_output), (&found.parameters, &other.parameters), (&found.input, &other.input)];
+        let (other_output, other, other_of_first) = on_team(1, level);
+        let pairs = [
+            (&output, &other_output),
+            (&found.parameters, &other.parameters),
+            (&found.input, &other.input),
+            (&of_first, &other_of_first),
+        ];
         for (ours, theirs) in pairs {
             let bits = |numbers: &[f32]| numbers.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
             match index {

@@ -24,9 +24,9 @@ use crate::kernels::windows::{Gradients, Layout, SLACK, add_filter_gradients, ad
 use crate::team::{Shares, Units};
 
 /// Lines of the output that are found at once, of a filter, and of the input that they depend on.
-const OUT: usize = 2;
-const TAPS: usize = 5;
-const FREQUENCIES: usize = OUT + TAPS - 1;
+pub(super) const OUT: usize = 2;
+pub(super) const TAPS: usize = 5;
+pub(super) const FREQUENCIES: usize = OUT + TAPS - 1;
 
 pub(super) struct Columns {
     geometry: Geometry,
@@ -95,17 +95,15 @@ impl Columns {
     /// `G g` of all filters. // frequency,filter,run
     fn transform_filters(&self, level: Level, weights: &[f32], to: &mut [f32]) {
         let (filters, run) = (self.geometry.output.channels, self.run());
-        for (filter, weights) in weights.chunks_exact(TAPS * run).enumerate() {
-            of_filters(level, weights, run, &mut to[filter * run..], filters * run, run);
-        }
+        let weights = Lines { data: weights, stride: run, step: TAPS * run };
+        transform_filters(level, weights, LinesMut { data: to, stride: filters * run, step: run }, filters, run);
     }
 
     /// `B^T d` of an image. // frequency,pair,line
     fn transform_windows(&self, level: Level, image: &[f32], to: &mut [f32]) {
-        let (line, of_frequency) = (padded_line(&self.geometry), self.sizes().windows);
-        for pair in 0..self.pairs() {
-            of_windows(level, &image[OUT * pair * line..], line, &mut to[pair * line..], of_frequency, line);
-        }
+        let (line, stride) = (padded_line(&self.geometry), self.sizes().windows);
+        let image = Lines { data: image, stride: line, step: OUT * line };
+        transform_windows(level, image, LinesMut { data: to, stride, step: line }, self.pairs(), line);
     }
 
     /// The gradient of an image: `B [ (G g)^T * D ]`, added up where windows overlap; `turned` is the weights, `spread` is D.
@@ -130,7 +128,8 @@ impl Columns {
                 let narrow = level.at_most_eight_lanes();
                 add_runs(narrow, to, input.width, input.channels, runs, run, padding[1], wide);
             }
-            add_windows(level, lines, line, &mut gradient[OUT * pair * line..], line, line);
+            let to = LinesMut { data: &mut gradient[OUT * pair * line..], stride: line, step: 0 };
+            add_windows(level, Lines { data: lines, stride: line, step: 0 }, to, 1, line);
         }
     }
 }
@@ -182,9 +181,8 @@ impl Algorithm for Columns {
                     filter(level, sums, &packed[frequency * sizes.filters..][..sizes.filters], bias, windows);
                 }
                 let line = output.width * output.channels;
-                for pair in 0..self.pairs() {
-                    inverse_lines(level, &sums[pair * line..], sizes.sums, &mut to[OUT * pair * line..], line, line);
-                }
+                let sums = Lines { data: sums, stride: sizes.sums, step: line };
+                inverse_lines(level, sums, LinesMut { data: to, stride: line, step: OUT * line }, self.pairs(), line);
             }
         });
     }
@@ -216,10 +214,9 @@ impl Algorithm for Columns {
                 let output_gradient = &pass.output_gradient[index * output.len()..][..output.len()];
                 self.transform_windows(level, image, windows);
                 let line = output.width * output.channels;
-                for pair in 0..self.pairs() {
-                    let from = &output_gradient[OUT * pair * line..];
-                    spread_lines(level, from, line, &mut spread[pair * line..], sizes.sums, line);
-                }
+                let from = Lines { data: output_gradient, stride: line, step: OUT * line };
+                let to = LinesMut { data: spread, stride: sizes.sums, step: line };
+                spread_lines(level, from, to, self.pairs(), line);
                 // (G g)' = the sum over all positions of D times what the weight met there.
                 for (frequency, totals) in totals.chunks_exact_mut(sizes.filters).enumerate() {
                     let windows = self.layout.of(&windows[frequency * sizes.windows..][..sizes.windows]);
@@ -245,75 +242,91 @@ impl Algorithm for Columns {
                 unpack(totals, run, output.channels, to);
             }
         }
-        for (filter, to) in pass.gradients.chunks_exact_mut(TAPS * run).enumerate() {
-            inverse_filters(level, &transformed[filter * run..], of_filters, to, run, run);
-        }
+        let transformed = Lines { data: transformed, stride: of_filters, step: run };
+        let to = LinesMut { data: pass.gradients, stride: run, step: TAPS * run };
+        inverse_filters(level, transformed, to, output.channels, run);
     }
 }
 
 kernels! {
-    /// `G g` of the lines of a filter.
-    fn of_filters<S>(simd: S, from: &[f32], from_stride: usize, to: &mut [f32], stride: usize, length: usize) {
-        times::<S, G5, TAPS, FREQUENCIES, false>(simd, from, from_stride, to, stride, length);
+    /// `G g` of the lines of filters.
+    pub(super) fn transform_filters<S>(simd: S, from: Lines<'_>, to: LinesMut<'_>, count: usize, length: usize) {
+        times::<S, G5, TAPS, FREQUENCIES, false>(simd, from, to, count, length);
     }
 
-    /// `G^T u` of the frequencies of a filter.
-    fn inverse_filters<S>(simd: S, from: &[f32], from_stride: usize, to: &mut [f32], stride: usize, length: usize) {
-        times::<S, G5Transposed, FREQUENCIES, TAPS, false>(simd, from, from_stride, to, stride, length);
+    /// `G^T u` of the frequencies of filters.
+    pub(super) fn inverse_filters<S>(simd: S, from: Lines<'_>, to: LinesMut<'_>, count: usize, length: usize) {
+        times::<S, G5Transposed, FREQUENCIES, TAPS, false>(simd, from, to, count, length);
     }
 
     /// `B^T d` of lines of the input.
-    fn of_windows<S>(simd: S, from: &[f32], from_stride: usize, to: &mut [f32], stride: usize, length: usize) {
-        times::<S, BTransposed, FREQUENCIES, FREQUENCIES, false>(simd, from, from_stride, to, stride, length);
+    pub(super) fn transform_windows<S>(simd: S, from: Lines<'_>, to: LinesMut<'_>, count: usize, length: usize) {
+        times::<S, BTransposed, FREQUENCIES, FREQUENCIES, false>(simd, from, to, count, length);
     }
 
     /// Adds `B v` to lines of the input's gradient.
-    fn add_windows<S>(simd: S, from: &[f32], from_stride: usize, to: &mut [f32], stride: usize, length: usize) {
-        times::<S, B, FREQUENCIES, FREQUENCIES, true>(simd, from, from_stride, to, stride, length);
+    fn add_windows<S>(simd: S, from: Lines<'_>, to: LinesMut<'_>, count: usize, length: usize) {
+        times::<S, B, FREQUENCIES, FREQUENCIES, true>(simd, from, to, count, length);
     }
 
     /// `A^T m`: lines of the output.
-    fn inverse_lines<S>(simd: S, from: &[f32], from_stride: usize, to: &mut [f32], stride: usize, length: usize) {
-        times::<S, A2Transposed, FREQUENCIES, OUT, false>(simd, from, from_stride, to, stride, length);
+    pub(super) fn inverse_lines<S>(simd: S, from: Lines<'_>, to: LinesMut<'_>, count: usize, length: usize) {
+        times::<S, A2Transposed, FREQUENCIES, OUT, false>(simd, from, to, count, length);
     }
 
     /// `A y` of lines of the output's gradient.
-    fn spread_lines<S>(simd: S, from: &[f32], from_stride: usize, to: &mut [f32], stride: usize, length: usize) {
-        times::<S, A2, OUT, FREQUENCIES, false>(simd, from, from_stride, to, stride, length);
+    pub(super) fn spread_lines<S>(simd: S, from: Lines<'_>, to: LinesMut<'_>, count: usize, length: usize) {
+        times::<S, A2, OUT, FREQUENCIES, false>(simd, from, to, count, length);
     }
 }
 
-/// A matrix times a column of lines, which replaces the lines of `to` or is added to them.
+/// Columns of lines: the lines of one are `stride` apart, and the next column begins `step` after it.
+#[derive(Clone, Copy)]
+pub(super) struct Lines<'a> {
+    pub data: &'a [f32],
+    pub stride: usize,
+    pub step: usize,
+}
+
+/// The same, to be written.
+pub(super) struct LinesMut<'a> {
+    pub data: &'a mut [f32],
+    pub stride: usize,
+    pub step: usize,
+}
+
+/// A matrix times `count` columns of lines of so many numbers, which replaces the lines of `to` or is added to them.
 #[inline(always)]
 #[allow(unsafe_code)]
 fn times<S: Simd, T: Times<I, O>, const I: usize, const O: usize, const ADD: bool>(
     simd: S,
-    from: &[f32],
-    from_stride: usize,
-    to: &mut [f32],
-    stride: usize,
+    from: Lines<'_>,
+    to: LinesMut<'_>,
+    count: usize,
     length: usize,
 ) {
-    assert!(end(&[(I, from_stride)], length) <= from.len() && end(&[(O, stride)], length) <= to.len());
-    let (from, to) = (from.as_ptr(), to.as_mut_ptr());
-    for at in (0..length).step_by(S::LANES) {
-        let count = S::LANES.min(length - at);
-        // SAFETY: all lines are within the slices, by the assertion.
-        unsafe {
-            let mut column = [simd.zero(); I];
-            for row in 0..I {
-                let from = from.add(row * from_stride + at);
-                column[row] = if count == S::LANES { simd.load(from) } else { simd.load_some(from, count) };
-            }
-            let products = T::times(simd, column);
-            for row in 0..O {
-                let to = to.add(row * stride + at);
-                if count == S::LANES {
-                    let product = if ADD { simd.load(to) + products[row] } else { products[row] };
-                    simd.store(to, product);
-                } else {
-                    let product = if ADD { simd.load_some(to, count) + products[row] } else { products[row] };
-                    simd.store_some(to, count, product);
+    assert!(count > 0 && end(&[(count, from.step), (I, from.stride)], length) <= from.data.len());
+    assert!(end(&[(count, to.step), (O, to.stride)], length) <= to.data.len());
+    let (first, first_to) = (from.data.as_ptr(), to.data.as_mut_ptr());
+    for column in 0..count {
+        for at in (0..length).step_by(S::LANES) {
+            let lanes = S::LANES.min(length - at);
+            // SAFETY: all lines are within the slices, by the assertions.
+            unsafe {
+                let mut lines = [simd.zero(); I];
+                for line in 0..I {
+                    let from = first.add(column * from.step + line * from.stride + at);
+                    lines[line] = if lanes == S::LANES { simd.load(from) } else { simd.load_some(from, lanes) };
+                }
+                let products = T::times(simd, lines);
+                for line in 0..O {
+                    let to = first_to.add(column * to.step + line * to.stride + at);
+                    if lanes == S::LANES {
+                        simd.store(to, if ADD { simd.load(to) + products[line] } else { products[line] });
+                    } else {
+                        let product = if ADD { simd.load_some(to, lanes) + products[line] } else { products[line] };
+                        simd.store_some(to, lanes, product);
+                    }
                 }
             }
         }

@@ -72,16 +72,16 @@ pub(super) fn windows(geometry: &Geometry) -> Layout {
 }
 
 /// An image in planes, black around it.
-struct Planes {
+pub(super) struct Planes {
     /// Numbers of a plane, and of a line of it.
-    plane: usize,
-    pitch: usize,
+    pub plane: usize,
+    pub pitch: usize,
     /// For each weight of a filter, where what it meets at the first position lies.
-    views: Vec<usize>,
+    pub views: Vec<usize>,
 }
 
 impl Planes {
-    fn new(geometry: &Geometry) -> Self {
+    pub fn new(geometry: &Geometry) -> Self {
         let Geometry { input, kernel: [tall, wide], padding, .. } = *geometry;
         let pitch = input.width + 2 * padding[1];
         let plane = (input.height + 2 * padding[0]) * pitch + SQUARE;
@@ -93,24 +93,24 @@ impl Planes {
 
     /// Numbers of all planes, with room after the end, where the last positions of the last plane look when there are no
     /// more of them.
-    fn len(&self, geometry: &Geometry) -> usize {
+    pub fn len(&self, geometry: &Geometry) -> usize {
         geometry.input.channels * self.plane + self.pitch + REACH + whole_parts(1)
     }
 
     /// Lays an image out; `planes` are zero where the padding is.
-    fn fill(&self, level: Level, geometry: &Geometry, planes: &mut [f32], image: &[f32]) {
+    pub fn fill(&self, level: Level, geometry: &Geometry, planes: &mut [f32], image: &[f32]) {
         let Geometry { input, padding: [top, left], .. } = *geometry;
         let to = &mut planes[top * self.pitch + left..];
         to_planes(level.at_most_eight_lanes(), to, self.plane, self.pitch, image, input.width, input.channels);
     }
 
     /// Numbers in a plane of output gradients whose rows lie as those of the image do.
-    fn line(&self, geometry: &Geometry) -> usize {
+    pub fn line(&self, geometry: &Geometry) -> usize {
         whole_parts(geometry.output.height * self.pitch + SQUARE)
     }
 
     /// Lays gradients out in planes; `lines` are zero between the rows.
-    fn fill_lines(&self, level: Level, geometry: &Geometry, lines: &mut [f32], output_gradient: &[f32]) {
+    pub fn fill_lines(&self, level: Level, geometry: &Geometry, lines: &mut [f32], output_gradient: &[f32]) {
         let (filters, line) = (geometry.output.channels, self.line(geometry));
         to_planes(
             level.at_most_eight_lanes(),

@@ -6,6 +6,7 @@ pub(crate) mod frozen;
 mod im2col;
 mod pairs;
 mod passes;
+mod planar_columns;
 mod transforms;
 mod whole;
 mod winograd;
@@ -88,6 +89,7 @@ impl Conv2d {
         algorithms.extend(pairs::Pairs::new(geometry).map(boxed));
         algorithms.extend(winograd::Winograd::new(geometry).map(boxed));
         algorithms.extend(columns::Columns::new(geometry).map(boxed));
+        algorithms.extend(planar_columns::PlanarColumns::new(geometry).map(boxed));
         algorithms.extend(direct::Direct::new(geometry).map(boxed));
         algorithms.push(boxed(im2col::Im2col::new(geometry)));
         Self { geometry, bias, algorithms }
@@ -226,7 +228,7 @@ mod tests {
 
     #[test]
     fn forward_agrees_with_the_definition() {
-        let cases: [Case; 23] = [
+        let cases: [Case; 25] = [
             (5, 5, 1, 1, [5, 5], [1, 1], [0, 0], 1),
             (5, 4, 3, 10, [5, 4], [1, 1], [0, 0], 7),
             (7, 9, 3, 4, [3, 3], [1, 1], [0, 0], 2),
@@ -251,6 +253,8 @@ mod tests {
             (11, 13, 2, 10, [4, 2], [1, 1], [3, 1], 2),
             (10, 9, 3, 32, [5, 3], [1, 1], [2, 1], 4),
             (7, 6, 15, 16, [5, 5], [1, 1], [4, 3], 3),
+            (32, 32, 3, 6, [5, 5], [1, 1], [0, 0], 3),
+            (9, 20, 2, 17, [5, 4], [1, 1], [1, 2], 4),
         ];
         for case in cases {
             let geometry = geometry(case);
@@ -273,7 +277,7 @@ mod tests {
 
     #[test]
     fn gradients_agree_with_differences() {
-        let cases: [Case; 14] = [
+        let cases: [Case; 15] = [
             (4, 5, 2, 3, [3, 3], [1, 1], [0, 0], 2),
             (3, 3, 1, 2, [1, 1], [1, 1], [0, 0], 2),
             (5, 5, 2, 2, [5, 5], [1, 1], [0, 0], 2),
@@ -288,6 +292,7 @@ mod tests {
             (6, 9, 1, 6, [4, 2], [1, 1], [3, 0], 2),
             (6, 6, 2, 16, [5, 5], [1, 1], [0, 0], 3),
             (4, 5, 3, 16, [5, 3], [1, 1], [2, 1], 2),
+            (6, 7, 3, 5, [5, 3], [1, 1], [2, 1], 3),
         ];
         for case in cases {
             let geometry = geometry(case);
