@@ -22,8 +22,8 @@ pub fn all_reduce<T: Element>(lane: &mut Lane<'_, T>) -> Result<(), TransportErr
 
     // Within the host.
     let mut reduced_directly = false;
-    if let Some((shared, data, op, call)) = lane.in_shared_memory() {
-        direct::within_host(shared, data, op, &call)?;
+    if let Some(memory) = lane.in_shared_memory() {
+        direct::within_host(memory)?;
         reduced_directly = true;
         let received = neighbours.iter().filter(|&&other| other != rank);
         lane.tell(None, received.map(|&other| (other, all.clone(), Combine::Reduce)).collect());

@@ -193,9 +193,11 @@ impl<'a, T: Element> Lane<'a, T> {
         }
     }
 
-    /// For algorithms in shared memory: the memory, the slice, the operation and the call. `None` where there is none.
-    pub(super) fn in_shared_memory(&mut self) -> Option<(&mut Shared, &mut [T], Op, Call)> {
-        Some((self.transport.shared()?, self.data, self.op, self.call))
+    /// For algorithms in shared memory, which read straight out of it instead of exchanging messages. `None` where there
+    /// is none.
+    pub(super) fn in_shared_memory(&mut self) -> Option<InSharedMemory<'_, T>> {
+        let shared = self.transport.shared()?;
+        Some(InSharedMemory { shared, data: self.data, op: self.op, call: self.call })
     }
 
     pub(super) fn tell(&mut self, sent: Option<(usize, Range<usize>)>, received: Vec<(usize, Range<usize>, Combine)>) {
@@ -203,6 +205,16 @@ impl<'a, T: Element> Lane<'a, T> {
             observer(Event { sent, received, holds: self.data.to_vec() });
         }
     }
+}
+
+/// What an algorithm in shared memory works with.
+pub(super) struct InSharedMemory<'a, T> {
+    /// The memory.
+    pub shared: &'a mut Shared,
+    /// This rank's slice.
+    pub data: &'a mut [T],
+    pub op: Op,
+    pub call: Call,
 }
 
 /// Receives elements into `data`, reducing them while the rest is still on its way.

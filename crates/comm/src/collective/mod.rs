@@ -19,6 +19,7 @@ pub mod ring;
 pub mod rooted;
 pub mod tree;
 
+use lane::InSharedMemory;
 pub use lane::{Combine, Event, Lane, Observer, Scratch};
 
 /// How an all-reduce goes about it.

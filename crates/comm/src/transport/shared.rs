@@ -19,6 +19,8 @@ const BLOCK: usize = 32 << 10;
 const NAP: Duration = Duration::from_millis(20);
 
 /// One rank's place in a `Segment`.
+///
+/// Turns are this crate's alone: two threads that disagreed on whose turn it is would read what another writes.
 #[derive(Debug)]
 pub struct Shared {
     segment: Arc<Segment>,
@@ -58,12 +60,12 @@ impl Shared {
     }
 
     /// Bytes that a slot holds behind its header.
-    pub const fn slot_size() -> usize {
+    pub(crate) const fn slot_size() -> usize {
         SLOT - Header::LENGTH
     }
 
     /// Bytes that a stage holds.
-    pub const fn stage_size() -> usize {
+    pub(crate) const fn stage_size() -> usize {
         STAGE
     }
 
@@ -81,13 +83,13 @@ impl Shared {
     }
 
     /// Says what this rank is about to do, for the turn that begins with the next [`Shared::sync`].
-    pub fn announce(&mut self, call: &Call) {
+    pub(crate) fn announce(&mut self, call: &Call) {
         let header = Header::new(call, 0);
         self.segment.write_slot(self.index, self.turn.wrapping_add(1), 0, bytemuck::bytes_of(&header));
     }
 
     /// After the first `sync`: do all others do the same?
-    pub fn compare(&self, call: &Call) -> Result<(), TransportError> {
+    pub(crate) fn compare(&self, call: &Call) -> Result<(), TransportError> {
         let expected = Header::new(call, 0);
         for (index, &rank) in self.members.iter().enumerate() {
             let theirs = self.segment.slot(index, self.turn, 0, Header::LENGTH);
@@ -98,41 +100,41 @@ impl Shared {
     }
 
     /// Lays data out in this rank's slot, for the turn that begins with the next `sync`.
-    pub fn offer(&mut self, data: &[u8]) {
+    pub(crate) fn offer(&mut self, data: &[u8]) {
         self.segment.write_slot(self.index, self.turn.wrapping_add(1), Header::LENGTH, data);
         self.bytes_written += data.len() as u64;
     }
 
     /// What a member has offered for this turn.
-    pub fn offered(&self, index: usize, length: usize) -> &[u8] {
+    pub(crate) fn offered(&self, index: usize, length: usize) -> &[u8] {
         self.segment.slot(index, self.turn, Header::LENGTH, length)
     }
 
     /// Lays data out on this rank's stage. Between two `sync`s a stage is written or read, not both.
-    pub fn put_on_stage(&mut self, at: usize, data: &[u8]) {
+    pub(crate) fn put_on_stage(&mut self, at: usize, data: &[u8]) {
         self.segment.write_stage(self.index, at, data);
         self.bytes_written += data.len() as u64;
     }
 
     /// A part of a member's stage.
-    pub fn stage(&self, index: usize, at: usize, length: usize) -> &[u8] {
+    pub(crate) fn stage(&self, index: usize, at: usize, length: usize) -> &[u8] {
         self.segment.stage(index, at, length)
     }
 
     /// Writes a part of the result that all have in common. Between two `sync`s it is written or read, not both, and
     /// each part by one rank.
-    pub fn put_result(&mut self, at: usize, data: &[u8]) {
+    pub(crate) fn put_result(&mut self, at: usize, data: &[u8]) {
         self.segment.write_result(at, data);
         self.bytes_written += data.len() as u64;
     }
 
     /// A part of the result that all have in common.
-    pub fn result(&self, at: usize, length: usize) -> &[u8] {
+    pub(crate) fn result(&self, at: usize, length: usize) -> &[u8] {
         self.segment.result(at, length)
     }
 
     /// Waits until all ranks of this host have come as far. What they wrote before can then be read.
-    pub fn sync(&mut self) -> Result<(), TransportError> {
+    pub(crate) fn sync(&mut self) -> Result<(), TransportError> {
         self.turn = self.turn.wrapping_add(1);
         let (turn, gate) = (self.turn, self.segment.gate());
         let last = turn.wrapping_mul(self.members.len() as u32);
