@@ -8,8 +8,10 @@
 //! | functions that are compiled once for each level | [`kernels!`] |
 //! | the cores that this process may use | [`cores`] |
 //! | how a thread waits | [`wait`] |
+//! | a thread that works beside its owner | [`background`] |
 //! | threads that work in rounds, and members that wait until all have come | [`rounds`], [`gate`] |
 
+pub mod background;
 pub mod cores;
 mod dispatch;
 pub mod gate;
