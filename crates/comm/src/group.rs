@@ -1,12 +1,10 @@
 //! What a trainer holds: one rank's view of all ranks, and the collectives they do together.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
-
 use crate::call::{Call, Collective};
 use crate::collective::{Algorithm, Lane, Scratch, all_to_all, barrier, deterministic, ring, rooted, tree};
 use crate::cost::Tuning;
 use crate::element::{Element, Op};
+use crate::overlap::CommunicationThread;
 use crate::transport::{Counted, Transport, TransportError};
 
 /// How an all-reduce is done.
@@ -27,23 +25,6 @@ impl From<Algorithm> for How {
 /// One rank among others. All ranks must call the same collectives in the same order with slices of the same length; if
 /// they do not, they get an error that says who does what.
 pub struct Group {
-    state: State,
-    rank: usize,
-    world: usize,
-}
-
-/// Where the engine is: here, or on the thread that works [`Handle`]s off.
-enum State {
-    Here(Box<Engine>),
-    Away(Sender<Job>, JoinHandle<Box<Engine>>),
-    /// Only while it moves from one to the other.
-    Moving,
-}
-
-type Job = Box<dyn FnOnce(&mut Engine) + Send>;
-
-/// What does the work.
-pub(crate) struct Engine {
     transport: Counted<Box<dyn Transport>>,
     scratch: Scratch,
     tuning: Tuning,
@@ -52,218 +33,64 @@ pub(crate) struct Engine {
     sequence: u32,
     /// Point-to-point messages to and from each rank.
     pairs: Vec<[u32; 2]>,
+    /// The communication thread, from the first [`Group::while_doing`] on.
+    pub(crate) thread: Option<CommunicationThread>,
 }
 
 impl Group {
     /// A group of all ranks that the transport connects.
     pub fn new(transport: impl Transport + 'static) -> Self {
-        let (rank, world) = (transport.rank(), transport.world());
+        let world = transport.world();
         let mut transport = Counted::new(Box::new(transport) as Box<dyn Transport>);
         let tuning = Tuning::typical(transport.shared().is_some());
         let (scratch, pairs) = (Scratch::default(), vec![[0; 2]; world]);
-        let engine = Engine { transport, scratch, tuning, chosen: None, sequence: 0, pairs };
-        Self { state: State::Here(Box::new(engine)), rank, world }
+        Self { transport, scratch, tuning, chosen: None, sequence: 0, pairs, thread: None }
     }
 
     /// This rank, from 0.
     pub fn rank(&self) -> usize {
-        self.rank
+        self.transport.rank()
     }
 
     /// How many ranks there are.
     pub fn world(&self) -> usize {
-        self.world
+        self.transport.world()
     }
 
     /// Bytes that this rank has sent so far, or put into shared memory for others.
     pub fn bytes_sent(&mut self) -> u64 {
-        self.engine().transport.bytes_sent()
+        self.transport.bytes_sent()
     }
 
     /// Messages that this rank has sent so far.
     pub fn messages_sent(&mut self) -> u64 {
-        self.engine().transport.messages_sent()
+        self.transport.messages_sent()
     }
 
     /// What the choice of algorithms rests on.
     pub fn tuning(&mut self) -> Tuning {
-        self.engine().tuning
+        self.tuning
     }
 
     /// Lets the choice of algorithms rest on these numbers, which must be the same on all ranks.
     pub fn set_tuning(&mut self, tuning: Tuning) {
-        let engine = self.engine();
-        engine.tuning = tuning;
-        engine.chosen = None;
+        self.tuning = tuning;
+        self.chosen = None;
     }
 
     /// Whether all ranks share memory.
     pub fn can_be_direct(&mut self) -> bool {
-        let world = self.world;
-        self.engine().transport.shared().is_some_and(|shared| shared.members().len() == world)
+        let world = self.world();
+        self.transport.shared().is_some_and(|shared| shared.members().len() == world)
     }
 
     /// The host of each rank.
     pub fn hosts(&mut self) -> Vec<usize> {
-        self.engine().transport.hosts().to_vec()
+        self.transport.hosts().to_vec()
     }
 
     /// Which algorithm an all-reduce of so many bytes takes if it is not told.
     pub fn choice(&mut self, bytes: usize) -> Algorithm {
-        self.engine().choice(bytes)
-    }
-
-    /// Replaces `data` by its reduction over all ranks. All ranks end with the same bits.
-    pub fn all_reduce<T: Element>(
-        &mut self,
-        data: &mut [T],
-        op: Op,
-        how: impl Into<How>,
-    ) -> Result<(), CollectiveError> {
-        self.engine().all_reduce(data, op, how.into())
-    }
-
-    /// Begins an all-reduce and returns at once. Several can be under way; they are worked off in the order in which
-    /// they were begun, which must be the same on all ranks.
-    pub fn start_all_reduce<T: Element>(&mut self, mut data: Vec<T>, op: Op, how: impl Into<How>) -> Handle<T> {
-        let how = how.into();
-        let (sender, result) = channel();
-        let job: Job = Box::new(move |engine| {
-            let outcome = engine.all_reduce(&mut data, op, how).map(|()| data);
-            let _ = sender.send(outcome); // Nobody waits if the handle was dropped.
-        });
-        self.jobs().send(job).expect("the communication thread listens until the queue is closed");
-        Handle { result }
-    }
-
-    /// Replaces the root's `data` by the reduction over all ranks. What the others then hold is of no use.
-    pub fn reduce<T: Element>(&mut self, data: &mut [T], op: Op, root: usize) -> Result<(), CollectiveError> {
-        self.engine().on_lane(Collective::Reduce, data, op, Some(root), |lane| tree::reduce(lane, root))
-    }
-
-    /// Replaces `data` on all ranks by the root's.
-    pub fn broadcast<T: Element>(&mut self, data: &mut [T], root: usize) -> Result<(), CollectiveError> {
-        self.engine().on_lane(Collective::Broadcast, data, None, Some(root), |lane| tree::broadcast(lane, root))
-    }
-
-    /// Collects everyone's `part` at the root, in the order of the ranks. `all` is as long as all parts together; on
-    /// the other ranks it is not looked at.
-    pub fn gather<T: Element>(&mut self, part: &[T], all: &mut [T], root: usize) -> Result<(), CollectiveError> {
-        let call = (Collective::Gather, part.len(), Some(root));
-        self.engine().on_transport::<T>(call, |transport| rooted::gather(transport, root, part, all))
-    }
-
-    /// Hands everyone its `part` of the root's `all`, in the order of the ranks. `all` is as long as all parts together;
-    /// on the other ranks it is not looked at.
-    pub fn scatter<T: Element>(&mut self, all: &[T], part: &mut [T], root: usize) -> Result<(), CollectiveError> {
-        let call = (Collective::Scatter, part.len(), Some(root));
-        self.engine().on_transport::<T>(call, |transport| rooted::scatter(transport, root, all, part))
-    }
-
-    /// Collects everyone's chunk on all ranks: `data` has room for all, and this rank's [chunk](crate::collective::chunk)
-    /// of it is filled.
-    pub fn all_gather<T: Element>(&mut self, data: &mut [T]) -> Result<(), CollectiveError> {
-        self.engine().on_lane(Collective::AllGather, data, None, None, ring::all_gather)
-    }
-
-    /// Reduces `data` over all ranks and leaves each with its [chunk](crate::collective::chunk) of the result; the other
-    /// chunks are then of no use.
-    pub fn reduce_scatter<T: Element>(&mut self, data: &mut [T], op: Op) -> Result<(), CollectiveError> {
-        self.engine().on_lane(Collective::ReduceScatter, data, op, None, ring::reduce_scatter)
-    }
-
-    /// Sends part j of `outgoing` to rank j and receives part i of `incoming` from rank i; all parts are as long.
-    pub fn all_to_all<T: Element>(&mut self, outgoing: &[T], incoming: &mut [T]) -> Result<(), CollectiveError> {
-        assert_eq!(outgoing.len(), incoming.len());
-        assert_eq!(outgoing.len() % self.world, 0, "all parts are as long");
-        let call = (Collective::AllToAll, outgoing.len(), None);
-        self.engine().on_transport::<T>(call, |transport| all_to_all::exchange(transport, outgoing, incoming))
-    }
-
-    /// Returns once all ranks have called it.
-    pub fn barrier(&mut self) -> Result<(), CollectiveError> {
-        self.engine().on_transport::<u8>((Collective::Barrier, 0, None), barrier::wait)
-    }
-
-    /// Sends `data` to a rank that calls [`Group::recv`].
-    pub fn send<T: Element>(&mut self, data: &[T], to: usize) -> Result<(), CollectiveError> {
-        self.engine().point_to_point::<T>(to, 0, data.len(), |transport| transport.send(to, bytemuck::cast_slice(data)))
-    }
-
-    /// Receives `data` from a rank that calls [`Group::send`].
-    pub fn recv<T: Element>(&mut self, data: &mut [T], from: usize) -> Result<(), CollectiveError> {
-        let length = data.len();
-        self.engine()
-            .point_to_point::<T>(from, 1, length, |transport| transport.recv(from, bytemuck::cast_slice_mut(data)))
-    }
-
-    /// Splits the group: ranks with the same `colour` make a new one, ordered by `key`, then by rank. The new group has
-    /// connections of its own, so both can be used at the same time.
-    pub fn split(&mut self, colour: i64, key: i64) -> Result<Group, CollectiveError> {
-        let (rank, world) = (self.rank, self.world);
-        let mut wishes = vec![0i64; 2 * world];
-        wishes[2 * rank..][..2].copy_from_slice(&[colour, key]);
-        self.engine().on_lane(Collective::Split, &mut wishes, None, None, ring::all_gather)?;
-        let mut members: Vec<usize> = (0..world).filter(|&other| wishes[2 * other] == colour).collect();
-        members.sort_by_key(|&member| (wishes[2 * member + 1], member));
-        let mut transport = None;
-        let call = (Collective::Split, members.len(), Some(members[0]));
-        self.engine().on_transport::<u8>(call, |parent| {
-            transport = Some(parent.split(&members)?);
-            Ok(())
-        })?;
-        let mut group = Group::new(transport.expect("the split has succeeded"));
-        group.set_tuning(self.tuning());
-        Ok(group)
-    }
-
-    /// The engine, once all handles' work is done.
-    pub(crate) fn engine(&mut self) -> &mut Engine {
-        if let State::Away(..) = self.state {
-            let State::Away(queue, thread) = std::mem::replace(&mut self.state, State::Moving) else { unreachable!() };
-            drop(queue); // The thread ends after its last job.
-            self.state = State::Here(thread.join().expect("collectives do not panic"));
-        }
-        match &mut self.state {
-            State::Here(engine) => engine,
-            _ => unreachable!("the engine has just come back"),
-        }
-    }
-
-    /// The queue of the communication thread, which is started if it is not there.
-    fn jobs(&mut self) -> &Sender<Job> {
-        if let State::Here(_) = self.state {
-            let State::Here(mut engine) = std::mem::replace(&mut self.state, State::Moving) else { unreachable!() };
-            let (queue, jobs) = channel::<Job>();
-            let thread = std::thread::spawn(move || {
-                for job in jobs {
-                    job(&mut engine);
-                }
-                engine
-            });
-            self.state = State::Away(queue, thread);
-        }
-        match &self.state {
-            State::Away(queue, _) => queue,
-            _ => unreachable!("the engine has just left"),
-        }
-    }
-}
-
-/// An all-reduce under way.
-pub struct Handle<T> {
-    result: Receiver<Result<Vec<T>, CollectiveError>>,
-}
-
-impl<T> Handle<T> {
-    /// Waits for the result.
-    pub fn wait(self) -> Result<Vec<T>, CollectiveError> {
-        self.result.recv().expect("every job that was begun is finished")
-    }
-}
-
-impl Engine {
-    fn choice(&mut self, bytes: usize) -> Algorithm {
         if let Some((last, algorithm)) = self.chosen
             && last == bytes
         {
@@ -276,7 +103,14 @@ impl Engine {
         algorithm
     }
 
-    pub(crate) fn all_reduce<T: Element>(&mut self, data: &mut [T], op: Op, how: How) -> Result<(), CollectiveError> {
+    /// Replaces `data` by its reduction over all ranks. All ranks end with the same bits.
+    pub fn all_reduce<T: Element>(
+        &mut self,
+        data: &mut [T],
+        op: Op,
+        how: impl Into<How>,
+    ) -> Result<(), CollectiveError> {
+        let how = how.into();
         let algorithm = how.algorithm.unwrap_or_else(|| self.choice(size_of_val(data)));
         let call =
             Call { algorithm: Some(algorithm), op: Some(op), ..self.call::<T>(Collective::AllReduce, data.len()) };
@@ -286,6 +120,86 @@ impl Engine {
             true => deterministic::all_reduce(algorithm, &mut lane),
         };
         self.named(call, result)
+    }
+
+    /// Replaces the root's `data` by the reduction over all ranks. What the others then hold is of no use.
+    pub fn reduce<T: Element>(&mut self, data: &mut [T], op: Op, root: usize) -> Result<(), CollectiveError> {
+        self.on_lane(Collective::Reduce, data, op, Some(root), |lane| tree::reduce(lane, root))
+    }
+
+    /// Replaces `data` on all ranks by the root's.
+    pub fn broadcast<T: Element>(&mut self, data: &mut [T], root: usize) -> Result<(), CollectiveError> {
+        self.on_lane(Collective::Broadcast, data, None, Some(root), |lane| tree::broadcast(lane, root))
+    }
+
+    /// Collects everyone's `part` at the root, in the order of the ranks. `all` is as long as all parts together; on
+    /// the other ranks it is not looked at.
+    pub fn gather<T: Element>(&mut self, part: &[T], all: &mut [T], root: usize) -> Result<(), CollectiveError> {
+        let call = (Collective::Gather, part.len(), Some(root));
+        self.on_transport::<T>(call, |transport| rooted::gather(transport, root, part, all))
+    }
+
+    /// Hands everyone its `part` of the root's `all`, in the order of the ranks. `all` is as long as all parts together;
+    /// on the other ranks it is not looked at.
+    pub fn scatter<T: Element>(&mut self, all: &[T], part: &mut [T], root: usize) -> Result<(), CollectiveError> {
+        let call = (Collective::Scatter, part.len(), Some(root));
+        self.on_transport::<T>(call, |transport| rooted::scatter(transport, root, all, part))
+    }
+
+    /// Collects everyone's chunk on all ranks: `data` has room for all, and this rank's [chunk](crate::collective::chunk)
+    /// of it is filled.
+    pub fn all_gather<T: Element>(&mut self, data: &mut [T]) -> Result<(), CollectiveError> {
+        self.on_lane(Collective::AllGather, data, None, None, ring::all_gather)
+    }
+
+    /// Reduces `data` over all ranks and leaves each with its [chunk](crate::collective::chunk) of the result; the other
+    /// chunks are then of no use.
+    pub fn reduce_scatter<T: Element>(&mut self, data: &mut [T], op: Op) -> Result<(), CollectiveError> {
+        self.on_lane(Collective::ReduceScatter, data, op, None, ring::reduce_scatter)
+    }
+
+    /// Sends part j of `outgoing` to rank j and receives part i of `incoming` from rank i; all parts are as long.
+    pub fn all_to_all<T: Element>(&mut self, outgoing: &[T], incoming: &mut [T]) -> Result<(), CollectiveError> {
+        assert_eq!(outgoing.len(), incoming.len());
+        assert_eq!(outgoing.len() % self.world(), 0, "all parts are as long");
+        let call = (Collective::AllToAll, outgoing.len(), None);
+        self.on_transport::<T>(call, |transport| all_to_all::exchange(transport, outgoing, incoming))
+    }
+
+    /// Returns once all ranks have called it.
+    pub fn barrier(&mut self) -> Result<(), CollectiveError> {
+        self.on_transport::<u8>((Collective::Barrier, 0, None), barrier::wait)
+    }
+
+    /// Sends `data` to a rank that calls [`Group::recv`].
+    pub fn send<T: Element>(&mut self, data: &[T], to: usize) -> Result<(), CollectiveError> {
+        self.point_to_point::<T>(to, 0, data.len(), |transport| transport.send(to, bytemuck::cast_slice(data)))
+    }
+
+    /// Receives `data` from a rank that calls [`Group::send`].
+    pub fn recv<T: Element>(&mut self, data: &mut [T], from: usize) -> Result<(), CollectiveError> {
+        let length = data.len();
+        self.point_to_point::<T>(from, 1, length, |transport| transport.recv(from, bytemuck::cast_slice_mut(data)))
+    }
+
+    /// Splits the group: ranks with the same `colour` make a new one, ordered by `key`, then by rank. The new group has
+    /// connections of its own, so both can be used at the same time.
+    pub fn split(&mut self, colour: i64, key: i64) -> Result<Group, CollectiveError> {
+        let (rank, world) = (self.rank(), self.world());
+        let mut wishes = vec![0i64; 2 * world];
+        wishes[2 * rank..][..2].copy_from_slice(&[colour, key]);
+        self.on_lane(Collective::Split, &mut wishes, None, None, ring::all_gather)?;
+        let mut members: Vec<usize> = (0..world).filter(|&other| wishes[2 * other] == colour).collect();
+        members.sort_by_key(|&member| (wishes[2 * member + 1], member));
+        let mut transport = None;
+        let call = (Collective::Split, members.len(), Some(members[0]));
+        self.on_transport::<u8>(call, |parent| {
+            transport = Some(parent.split(&members)?);
+            Ok(())
+        })?;
+        let mut group = Group::new(transport.expect("the split has succeeded"));
+        group.set_tuning(self.tuning());
+        Ok(group)
     }
 
     fn on_lane<T: Element>(

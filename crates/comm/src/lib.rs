@@ -26,7 +26,7 @@
 //! | look for | in |
 //! | --- | --- |
 //! | what a trainer holds, and all that ranks can do together | [`group`] |
-//! | all-reduces that go on while the caller computes | [`overlap`] |
+//! | collectives that go on while the caller computes | [`overlap`] |
 //! | the algorithms, one a file, each like its paper | [`collective`] |
 //! | how bytes get from one rank to another | [`transport`] |
 //! | how processes find each other, and who may come in | [`rendezvous`] |
@@ -47,4 +47,4 @@ pub mod tune;
 
 pub use collective::Algorithm;
 pub use element::{Element, Op};
-pub use group::{CollectiveError, Group, Handle, How};
+pub use group::{CollectiveError, Group, How};

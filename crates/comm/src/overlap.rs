@@ -1,11 +1,15 @@
-//! All-reduces that go on while the caller computes: what hides communication behind backward.
+//! Collectives that go on while the caller computes: what hides communication behind backward.
 
-use std::sync::mpsc::{Sender, channel};
-use std::thread;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Instant;
 
-use crate::element::{Element, Op};
-use crate::group::{CollectiveError, Group, How};
+use ringstep_cpu::background::Background;
+use ringstep_cpu::wait::Patience;
+
+use crate::group::Group;
+
+/// How often the communication thread looks for something to do between two looks at the clock.
+const LOOKS: u32 = 64;
 
 /// When an all-reduce went on.
 #[derive(Debug, Clone, Copy)]
@@ -16,23 +20,26 @@ pub struct Reduced {
     pub ended: Instant,
 }
 
-/// Takes slices that are to be reduced, in the order in which that happens.
+/// Takes what the communication thread is to do something with, in the order in which that happens.
 #[derive(Debug)]
-pub struct Queue<'data, T> {
-    slices: Sender<&'data mut [T]>,
+pub struct Queue<B> {
+    items: Sender<B>,
 }
 
-impl<'data, T> Queue<'data, T> {
-    /// Hands a slice over and returns at once. All ranks must hand over slices of the same lengths in the same order.
-    pub fn push(&self, slice: &'data mut [T]) {
-        // After an error nobody takes slices any more, and the error is what the caller gets in the end.
-        let _ = self.slices.send(slice);
+impl<B> Queue<B> {
+    /// Hands an item over and returns at once. All ranks must hand over the same in the same order.
+    pub fn push(&self, item: B) {
+        // After an error nobody takes items any more, and the error is what the caller gets in the end.
+        let _ = self.items.send(item);
     }
 }
 
 impl Group {
-    /// Does `work` here while a communication thread replaces each slice that `work` queues by its reduction over all
-    /// ranks. Returns once both are done: what `work` returned, and when each all-reduce went on.
+    /// Does `work` here while the communication thread does `each` with whatever `work` queues, in that order. Returns
+    /// once both are done: what `work` returned, or the first error of `each`, after which it is not called again.
+    ///
+    /// The thread has the group meanwhile, so `each` may use any of its collectives, and what is queued may be borrowed.
+    /// It is started the first time and lives as long as the group.
     ///
     /// ```
     /// use ringstep_comm::{Algorithm, Group, Op, transport::mem};
@@ -41,11 +48,14 @@ impl Group {
     ///     std::thread::spawn(move || {
     ///         let mut gradients = [1.0f32, 2.0, 3.0];
     ///         let (late, early) = gradients.split_at_mut(1);
-    ///         Group::new(transport).while_reducing(Op::Sum, Algorithm::Ring, |queue| {
-    ///             queue.push(early); // On its way, while the rest is still being computed.
-    ///             late[0] *= 10.0;
-    ///             queue.push(late);
-    ///         }).unwrap();
+    ///         Group::new(transport).while_doing(
+    ///             |group, slice| group.all_reduce(slice, Op::Sum, Algorithm::Ring),
+    ///             |queue| {
+    ///                 queue.push(early); // On its way, while the rest is still being computed.
+    ///                 late[0] *= 10.0;
+    ///                 queue.push(late);
+    ///             },
+    ///         ).unwrap();
     ///         gradients
     ///     })
     /// });
@@ -53,31 +63,51 @@ impl Group {
     ///     assert_eq!(rank.join().unwrap(), [20.0, 4.0, 6.0]);
     /// }
     /// ```
-    pub fn while_reducing<'data, T: Element, R>(
+    pub fn while_doing<B: Send, R, E: Send>(
         &mut self,
-        op: Op,
-        how: impl Into<How>,
-        work: impl FnOnce(&Queue<'data, T>) -> R,
-    ) -> Result<(R, Vec<Reduced>), CollectiveError> {
-        let how = how.into();
-        let engine = self.engine();
-        thread::scope(|scope| {
-            let (slices, queued) = channel::<&'data mut [T]>();
-            let thread = scope.spawn(move || {
-                let mut times = Vec::new();
-                for slice in queued {
-                    let began = Instant::now();
-                    engine.all_reduce(slice, op, how)?;
-                    times.push(Reduced { began, ended: Instant::now() });
-                }
-                Ok(times)
-            });
-            let result = {
-                let queue = Queue { slices };
-                work(&queue)
-            }; // The queue is closed, and the thread ends after its last slice.
-            let times = thread.join().expect("collectives do not panic")?;
-            Ok((result, times))
-        })
+        mut each: impl FnMut(&mut Group, B) -> Result<(), E> + Send,
+        work: impl FnOnce(&Queue<B>) -> R,
+    ) -> Result<R, E> {
+        let mut thread = self.thread.take().unwrap_or_else(|| CommunicationThread::start(self));
+        let CommunicationThread { background, patience } = &mut thread;
+        let (items, queued) = channel();
+        let group = &mut *self;
+        let there = move || {
+            while let Some(item) = next(&queued, patience) {
+                each(group, item)?;
+            }
+            Ok(())
+        };
+        // The queue is closed when `work` is through, even if it unwinds; the thread is done after the last item.
+        let (result, done) = background.beside(there, move || work(&Queue { items }));
+        self.thread = Some(thread);
+        done.map(|()| result)
     }
+}
+
+/// What works beside the owner of a group.
+pub(crate) struct CommunicationThread {
+    background: Background,
+    /// How it waits for something to do.
+    patience: Patience,
+}
+
+impl CommunicationThread {
+    fn start(group: &mut Group) -> Self {
+        let (rank, hosts) = (group.rank(), group.hosts());
+        // Each rank of this host and its communication thread wait for each other.
+        let crowd = 2 * hosts.iter().filter(|&&host| host == hosts[rank]).count();
+        let background = Background::start("communication", crowd).expect("a thread can be started");
+        Self { background, patience: Patience::among(crowd) }
+    }
+}
+
+/// Waits for the next item; `None` once the queue is closed.
+fn next<B>(queued: &Receiver<B>, patience: &Patience) -> Option<B> {
+    let look = || match queued.try_recv() {
+        Ok(item) => Some(Some(item)),
+        Err(TryRecvError::Disconnected) => Some(None),
+        Err(TryRecvError::Empty) => None,
+    };
+    patience.wait(LOOKS, look, || queued.recv().ok())
 }

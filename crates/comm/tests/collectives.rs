@@ -255,20 +255,46 @@ fn a_barrier_lets_nobody_leave_early() {
 }
 
 #[test]
-fn handles_are_worked_off_in_order_and_mix_with_other_calls() {
+fn what_is_queued_is_worked_off_in_order_and_mixes_with_other_calls() {
     for transport in ["mem", "tcp", "shm"] {
         on_ranks(transport, 3, |group| {
-            let handles: Vec<_> = (0..20)
-                .map(|i| group.start_all_reduce(vec![(group.rank() + i) as f32; 1000], Op::Sum, Algorithm::Ring))
-                .collect();
-            for (i, handle) in handles.into_iter().enumerate() {
-                assert_eq!(handle.wait().unwrap(), vec![(3 + 3 * i) as f32; 1000]);
+            let rank = group.rank();
+            for _ in 0..3 {
+                let mut slices = vec![vec![0.0f32; 1000]; 20];
+                let mut done = Vec::new();
+                let filled = group.while_doing(
+                    |group, (at, slice): (usize, &mut Vec<f32>)| {
+                        done.push(at);
+                        // Any collective will do.
+                        group.broadcast(&mut [at as i64], 0)?;
+                        group.all_reduce(slice, Op::Sum, Algorithm::Ring)
+                    },
+                    |queue| {
+                        for (at, slice) in slices.iter_mut().enumerate() {
+                            slice.fill((rank + at) as f32);
+                            queue.push((at, slice));
+                        }
+                        20
+                    },
+                );
+                assert_eq!(filled.unwrap(), 20);
+                assert_eq!(done, (0..20).collect::<Vec<_>>());
+                assert!(slices.iter().enumerate().all(|(at, slice)| *slice == vec![(3 + 3 * at) as f32; 1000]));
+                let mut data = [rank as i32];
+                group.all_reduce(&mut data, Op::Max, How::default()).unwrap();
+                assert_eq!(data, [2]);
             }
-            let dropped = group.start_all_reduce(vec![1.0f32; 10], Op::Sum, Algorithm::Tree);
-            drop(dropped);
-            let mut data = [group.rank() as i32];
-            group.all_reduce(&mut data, Op::Max, How::default()).unwrap();
-            assert_eq!(data, [2]);
+            // The first error is what comes out, and nothing is done after it.
+            let mut last = 0;
+            let outcome = group.while_doing(
+                |_, at| {
+                    last = at;
+                    if at < 3 { Ok(()) } else { Err(at) }
+                },
+                |queue| (0..10).for_each(|at| queue.push(at)),
+            );
+            assert_eq!((outcome, last), (Err(3), 3));
+            assert_eq!(group.while_doing(|_, ()| Ok::<_, ()>(()), |_| "nothing queued"), Ok("nothing queued"));
         });
     }
 }
@@ -288,11 +314,17 @@ fn sub_groups_work_beside_each_other_and_their_parent() {
             assert_eq!(from_first, [if odd { 5 } else { 0 }]);
             // Both at once: the sub-group's is under way while the parent works.
             for algorithm in [Algorithm::Ring, Algorithm::Hierarchical] {
-                let sum = half.start_all_reduce(vec![rank as i64; 5000], Op::Sum, algorithm);
-                let mut all = vec![1i64; 3000];
-                group.all_reduce(&mut all, Op::Sum, algorithm).unwrap();
+                let (mut sum, mut all) = (vec![rank as i64; 5000], vec![1i64; 3000]);
+                half.while_doing(
+                    |half, slice: &mut Vec<i64>| half.all_reduce(slice, Op::Sum, algorithm),
+                    |queue| {
+                        queue.push(&mut sum);
+                        group.all_reduce(&mut all, Op::Sum, algorithm).unwrap();
+                    },
+                )
+                .unwrap();
                 assert_eq!(all, vec![6; 3000]);
-                assert_eq!(sum.wait().unwrap(), vec![if odd { 9 } else { 6 }; 5000]);
+                assert_eq!(sum, vec![if odd { 9 } else { 6 }; 5000]);
             }
             let mut alone = half.split(half.rank() as i64, 0).unwrap();
             assert_eq!(alone.world(), 1);

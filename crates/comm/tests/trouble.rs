@@ -175,8 +175,10 @@ fn child_that_makes_a_thousand_groups() {
     let one_round = || {
         on_ranks("shm", 2, |group| group.barrier().unwrap());
         on_ranks("mem", 2, |group| {
-            let sum = group.start_all_reduce(vec![1i32], Op::Sum, Algorithm::Direct);
-            assert_eq!(sum.wait().unwrap(), [2]);
+            let mut sum = [1i32];
+            let each = |group: &mut Group, sum: &mut [i32; 1]| group.all_reduce(sum, Op::Sum, Algorithm::Direct);
+            group.while_doing(each, |queue| queue.push(&mut sum)).unwrap();
+            assert_eq!(sum, [2]);
             group.split(0, 0).unwrap().barrier().unwrap();
         });
     };

@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use ringstep_comm::overlap::Reduced;
 use ringstep_comm::{Algorithm, CollectiveError, Group, Op};
 use ringstep_nn::Model;
 
@@ -22,7 +23,15 @@ impl Ddp {
 
 impl Strategy for Ddp {
     fn backward(&mut self, group: &mut Group, model: &mut Model, pass: Pass<'_>) -> Result<Synced, CollectiveError> {
-        let (ready, reductions) = group.while_reducing(Op::Sum, how(self.algorithm), |queue| {
+        let how = how(self.algorithm);
+        let mut reductions = Vec::with_capacity(self.buckets.ends.len());
+        let reduce = |group: &mut Group, bucket: &mut [f32]| {
+            let began = Instant::now();
+            group.all_reduce(bucket, Op::Sum, how)?;
+            reductions.push(Reduced { began, ended: Instant::now() });
+            Ok(())
+        };
+        let ready = group.while_doing(reduce, |queue| {
             let mut earlier = pass.accumulated;
             model.backward_in_buckets(pass.images, pass.labels, pass.scale, &self.buckets.ends, |bucket| {
                 if !earlier.is_empty() {
