@@ -5,7 +5,7 @@ use crate::collective::{Algorithm, Lane, Scratch, all_to_all, barrier, determini
 use crate::cost::Tuning;
 use crate::element::{Element, Op};
 use crate::overlap::CommunicationThread;
-use crate::transport::{Counted, Transport, TransportError};
+use crate::transport::{Aborter, Cause, Counted, Transport, TransportError};
 
 /// How an all-reduce is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -23,16 +23,21 @@ impl From<Algorithm> for How {
 }
 
 /// One rank among others. All ranks must call the same collectives in the same order with slices of the same length; if
-/// they do not, they get an error that says who does what.
+/// they do not, they get an error that says who does what. After an error of a peer or of the connection to it, messages
+/// may be half-way: the group then refuses every further call. Arguments that make no sense are refused before anything
+/// is sent, and do no harm.
 pub struct Group {
     transport: Counted<Box<dyn Transport>>,
     scratch: Scratch,
     tuning: Tuning,
     /// The last choice of an algorithm and for how many bytes it was: to choose takes as long as a small all-reduce.
     chosen: Option<(usize, Algorithm)>,
+    /// Calls of all ranks so far.
     sequence: u32,
     /// Point-to-point messages to and from each rank.
     pairs: Vec<[u32; 2]>,
+    /// The call that failed, if one has.
+    failed: Option<Call>,
     /// The communication thread, from the first [`Group::while_doing`] on.
     pub(crate) thread: Option<CommunicationThread>,
 }
@@ -44,7 +49,7 @@ impl Group {
         let mut transport = Counted::new(Box::new(transport) as Box<dyn Transport>);
         let tuning = Tuning::typical(transport.shared().is_some());
         let (scratch, pairs) = (Scratch::default(), vec![[0; 2]; world]);
-        Self { transport, scratch, tuning, chosen: None, sequence: 0, pairs, thread: None }
+        Self { transport, scratch, tuning, chosen: None, sequence: 0, pairs, failed: None, thread: None }
     }
 
     /// This rank, from 0.
@@ -89,6 +94,11 @@ impl Group {
         self.transport.hosts().to_vec()
     }
 
+    /// What lets another thread end a call that this one waits in.
+    pub fn aborter(&self) -> Aborter {
+        self.transport.aborter()
+    }
+
     /// Which algorithm an all-reduce of so many bytes takes if it is not told.
     pub fn choice(&mut self, bytes: usize) -> Algorithm {
         if let Some((last, algorithm)) = self.chosen
@@ -112,74 +122,78 @@ impl Group {
     ) -> Result<(), CollectiveError> {
         let how = how.into();
         let algorithm = how.algorithm.unwrap_or_else(|| self.choice(size_of_val(data)));
-        let call =
-            Call { algorithm: Some(algorithm), op: Some(op), ..self.call::<T>(Collective::AllReduce, data.len()) };
-        let mut lane = Lane::begin(&mut self.transport, data, op, &mut self.scratch, call);
-        let result = match how.deterministic {
-            false => crate::collective::all_reduce(algorithm, &mut lane),
-            true => deterministic::all_reduce(algorithm, &mut lane),
-        };
-        self.named(call, result)
+        let call = Call { algorithm: Some(algorithm), ..self.call::<T>(Collective::AllReduce, data.len()) };
+        self.on_lane(call, data, op, |lane| match how.deterministic {
+            false => crate::collective::all_reduce(algorithm, lane),
+            true => deterministic::all_reduce(algorithm, lane),
+        })
     }
 
     /// Replaces the root's `data` by the reduction over all ranks. What the others then hold is of no use.
     pub fn reduce<T: Element>(&mut self, data: &mut [T], op: Op, root: usize) -> Result<(), CollectiveError> {
-        self.on_lane(Collective::Reduce, data, op, Some(root), |lane| tree::reduce(lane, root))
+        let call = self.rooted::<T>(Collective::Reduce, data.len(), root);
+        self.on_lane(call, data, op, |lane| tree::reduce(lane, root))
     }
 
     /// Replaces `data` on all ranks by the root's.
     pub fn broadcast<T: Element>(&mut self, data: &mut [T], root: usize) -> Result<(), CollectiveError> {
-        self.on_lane(Collective::Broadcast, data, None, Some(root), |lane| tree::broadcast(lane, root))
+        let call = self.rooted::<T>(Collective::Broadcast, data.len(), root);
+        self.on_lane(call, data, None, |lane| tree::broadcast(lane, root))
     }
 
     /// Collects everyone's `part` at the root, in the order of the ranks. `all` is as long as all parts together; on
     /// the other ranks it is not looked at.
     pub fn gather<T: Element>(&mut self, part: &[T], all: &mut [T], root: usize) -> Result<(), CollectiveError> {
-        let call = (Collective::Gather, part.len(), Some(root));
-        self.on_transport::<T>(call, |transport| rooted::gather(transport, root, part, all))
+        let call = self.rooted::<T>(Collective::Gather, part.len(), root);
+        self.check_whole(call, part.len(), all.len(), root)?;
+        self.make(call, With::All, |transport, _| rooted::gather(transport, root, part, all))
     }
 
     /// Hands everyone its `part` of the root's `all`, in the order of the ranks. `all` is as long as all parts together;
     /// on the other ranks it is not looked at.
     pub fn scatter<T: Element>(&mut self, all: &[T], part: &mut [T], root: usize) -> Result<(), CollectiveError> {
-        let call = (Collective::Scatter, part.len(), Some(root));
-        self.on_transport::<T>(call, |transport| rooted::scatter(transport, root, all, part))
+        let call = self.rooted::<T>(Collective::Scatter, part.len(), root);
+        self.check_whole(call, part.len(), all.len(), root)?;
+        self.make(call, With::All, |transport, _| rooted::scatter(transport, root, all, part))
     }
 
     /// Collects everyone's chunk on all ranks: `data` has room for all, and this rank's [chunk](crate::collective::chunk)
     /// of it is filled.
     pub fn all_gather<T: Element>(&mut self, data: &mut [T]) -> Result<(), CollectiveError> {
-        self.on_lane(Collective::AllGather, data, None, None, ring::all_gather)
+        self.on_lane(self.call::<T>(Collective::AllGather, data.len()), data, None, ring::all_gather)
     }
 
     /// Reduces `data` over all ranks and leaves each with its [chunk](crate::collective::chunk) of the result; the other
     /// chunks are then of no use.
     pub fn reduce_scatter<T: Element>(&mut self, data: &mut [T], op: Op) -> Result<(), CollectiveError> {
-        self.on_lane(Collective::ReduceScatter, data, op, None, ring::reduce_scatter)
+        self.on_lane(self.call::<T>(Collective::ReduceScatter, data.len()), data, op, ring::reduce_scatter)
     }
 
     /// Sends part j of `outgoing` to rank j and receives part i of `incoming` from rank i; all parts are as long.
     pub fn all_to_all<T: Element>(&mut self, outgoing: &[T], incoming: &mut [T]) -> Result<(), CollectiveError> {
-        assert_eq!(outgoing.len(), incoming.len());
-        assert_eq!(outgoing.len() % self.world(), 0, "all parts are as long");
-        let call = (Collective::AllToAll, outgoing.len(), None);
-        self.on_transport::<T>(call, |transport| all_to_all::exchange(transport, outgoing, incoming))
+        let (out, into, world) = (outgoing.len(), incoming.len(), self.world());
+        let call = self.call::<T>(Collective::AllToAll, out);
+        self.check(call, out == into, || format!("{out} elements go out and {into} come in"))?;
+        self.check(call, out.is_multiple_of(world), || format!("{out} elements are no equal parts for {world} ranks"))?;
+        self.make(call, With::All, |transport, _| all_to_all::exchange(transport, outgoing, incoming))
     }
 
     /// Returns once all ranks have called it.
     pub fn barrier(&mut self) -> Result<(), CollectiveError> {
-        self.on_transport::<u8>((Collective::Barrier, 0, None), barrier::wait)
+        let call = self.call::<u8>(Collective::Barrier, 0);
+        self.make(call, With::All, |transport, _| barrier::wait(transport))
     }
 
     /// Sends `data` to a rank that calls [`Group::recv`].
     pub fn send<T: Element>(&mut self, data: &[T], to: usize) -> Result<(), CollectiveError> {
-        self.point_to_point::<T>(to, 0, data.len(), |transport| transport.send(to, bytemuck::cast_slice(data)))
+        let call = self.pair_call::<T>(Collective::SendRecv, data.len(), With::To(to));
+        self.make(call, With::To(to), |transport, _| transport.send(to, bytemuck::cast_slice(data)))
     }
 
     /// Receives `data` from a rank that calls [`Group::send`].
     pub fn recv<T: Element>(&mut self, data: &mut [T], from: usize) -> Result<(), CollectiveError> {
-        let length = data.len();
-        self.point_to_point::<T>(from, 1, length, |transport| transport.recv(from, bytemuck::cast_slice_mut(data)))
+        let call = self.pair_call::<T>(Collective::SendRecv, data.len(), With::From(from));
+        self.make(call, With::From(from), |transport, _| transport.recv(from, bytemuck::cast_slice_mut(data)))
     }
 
     /// Splits the group: ranks with the same `colour` make a new one, ordered by `key`, then by rank. The new group has
@@ -188,12 +202,12 @@ impl Group {
         let (rank, world) = (self.rank(), self.world());
         let mut wishes = vec![0i64; 2 * world];
         wishes[2 * rank..][..2].copy_from_slice(&[colour, key]);
-        self.on_lane(Collective::Split, &mut wishes, None, None, ring::all_gather)?;
+        self.on_lane(self.call::<i64>(Collective::Split, 2 * world), &mut wishes, None, ring::all_gather)?;
         let mut members: Vec<usize> = (0..world).filter(|&other| wishes[2 * other] == colour).collect();
         members.sort_by_key(|&member| (wishes[2 * member + 1], member));
         let mut transport = None;
-        let call = (Collective::Split, members.len(), Some(members[0]));
-        self.on_transport::<u8>(call, |parent| {
+        let call = self.rooted::<u8>(Collective::Split, members.len(), members[0]);
+        self.make(call, With::All, |parent, _| {
             transport = Some(parent.split(&members)?);
             Ok(())
         })?;
@@ -202,57 +216,95 @@ impl Group {
         Ok(group)
     }
 
+    /// The next call of all ranks.
+    fn call<T: Element>(&self, collective: Collective, elements: usize) -> Call {
+        Call::plain(self.sequence.wrapping_add(1), collective, T::TYPE, elements)
+    }
+
+    /// The next call of all ranks, with a root.
+    fn rooted<T: Element>(&self, collective: Collective, elements: usize, root: usize) -> Call {
+        // One that no message can carry is refused like any other that is not there.
+        let root = u32::try_from(root).unwrap_or(u32::MAX - 1);
+        Call { root: Some(root), ..self.call::<T>(collective, elements) }
+    }
+
+    /// The next message of a pair. They are counted by the pair, since others take no part in them.
+    fn pair_call<T: Element>(&self, collective: Collective, elements: usize, with: With) -> Call {
+        let sent = match with {
+            With::To(peer) => self.pairs.get(peer).map(|pair| pair[0]),
+            With::From(peer) => self.pairs.get(peer).map(|pair| pair[1]),
+            With::All => unreachable!("a pair is two"),
+        };
+        Call::plain(sent.unwrap_or(0).wrapping_add(1), collective, T::TYPE, elements)
+    }
+
     fn on_lane<T: Element>(
         &mut self,
-        collective: Collective,
+        call: Call,
         data: &mut [T],
         op: impl Into<Option<Op>>,
-        root: Option<usize>,
         work: impl FnOnce(&mut Lane<'_, T>) -> Result<(), TransportError>,
     ) -> Result<(), CollectiveError> {
         let op = op.into();
-        let root = root.map(|root| root as u32);
-        let call = Call { op, root, ..self.call::<T>(collective, data.len()) };
+        let call = Call { op, ..call };
         let op = op.unwrap_or(Op::Sum); // Without one nothing is reduced.
-        let result = work(&mut Lane::begin(&mut self.transport, data, op, &mut self.scratch, call));
-        self.named(call, result)
+        self.make(call, With::All, |transport, scratch| work(&mut Lane::begin(transport, data, op, scratch, call)))
     }
 
-    fn on_transport<T: Element>(
+    /// Makes a call, unless it cannot be: the one place where each begins and ends.
+    fn make(
         &mut self,
-        (collective, elements, root): (Collective, usize, Option<usize>),
-        work: impl FnOnce(&mut dyn Transport) -> Result<(), TransportError>,
+        call: Call,
+        with: With,
+        work: impl FnOnce(&mut dyn Transport, &mut Scratch) -> Result<(), TransportError>,
     ) -> Result<(), CollectiveError> {
-        let call = Call { root: root.map(|root| root as u32), ..self.call::<T>(collective, elements) };
+        let (rank, world) = (self.rank(), self.world());
+        if let Some(failed) = self.failed {
+            return Err(CollectiveError { rank, call, error: Failure::Unusable(failed) });
+        }
+        let known = |rank: usize| rank < world;
+        self.check(call, call.root.is_none_or(|root| known(root as usize)), || format!("of {world} ranks none is the root"))?;
+        let count = match with {
+            With::All => &mut self.sequence,
+            With::To(peer) | With::From(peer) => {
+                self.check(call, known(peer), || format!("of {world} ranks none is rank {peer}"))?;
+                self.check(call, peer != rank, || format!("rank {rank} is itself"))?;
+                &mut self.pairs[peer][usize::from(matches!(with, With::From(_)))]
+            }
+        };
+        *count = call.sequence;
         self.transport.begin(call);
-        let result = work(&mut self.transport);
-        self.named(call, result)
+        work(&mut self.transport, &mut self.scratch).map_err(|error| {
+            self.failed = Some(call);
+            CollectiveError { rank, call, error: Failure::Peer(error) }
+        })
     }
 
-    /// Messages of a pair are counted by the pair, since others take no part in them.
-    fn point_to_point<T: Element>(
-        &mut self,
-        peer: usize,
-        direction: usize,
-        elements: usize,
-        work: impl FnOnce(&mut dyn Transport) -> Result<(), TransportError>,
-    ) -> Result<(), CollectiveError> {
-        self.pairs[peer][direction] = self.pairs[peer][direction].wrapping_add(1);
-        let sequence = self.pairs[peer][direction];
-        let call = Call::plain(sequence, Collective::SendRecv, T::TYPE, elements);
-        self.transport.begin(call);
-        let result = work(&mut self.transport);
-        self.named(call, result)
+    /// Refuses a call whose arguments do not fit.
+    fn check(&self, call: Call, fits: bool, otherwise: impl FnOnce() -> String) -> Result<(), CollectiveError> {
+        if fits {
+            return Ok(());
+        }
+        Err(CollectiveError { rank: self.rank(), call, error: Failure::Argument(otherwise()) })
     }
 
-    fn call<T: Element>(&mut self, collective: Collective, elements: usize) -> Call {
-        self.sequence = self.sequence.wrapping_add(1);
-        Call::plain(self.sequence, collective, T::TYPE, elements)
+    /// Refuses a slice for everyone's parts that is not as long as these.
+    fn check_whole(&self, call: Call, part: usize, whole: usize, root: usize) -> Result<(), CollectiveError> {
+        let world = self.world();
+        let fits = self.rank() != root || (whole.is_multiple_of(world) && whole / world == part);
+        self.check(call, fits, || format!("{whole} elements are not {world} parts of {part}"))
     }
+}
 
-    fn named<T>(&self, call: Call, result: Result<T, TransportError>) -> Result<T, CollectiveError> {
-        result.map_err(|error| CollectiveError { rank: self.transport.rank(), call, error })
-    }
+/// Who takes part in a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum With {
+    /// All ranks.
+    All,
+    /// This rank, which sends, and one that receives.
+    To(usize),
+    /// This rank, which receives, and one that sends.
+    From(usize),
 }
 
 /// A collective that failed, and where.
@@ -263,6 +315,30 @@ pub struct CollectiveError {
     pub rank: usize,
     /// What it was doing.
     pub call: Call,
-    /// What happened between it and a peer.
-    pub error: TransportError,
+    /// What happened.
+    pub error: Failure,
+}
+
+impl CollectiveError {
+    /// Why a message did not get through, if that is what happened.
+    pub fn cause(&self) -> Option<&Cause> {
+        match &self.error {
+            Failure::Peer(error) => Some(&error.cause),
+            Failure::Argument(_) | Failure::Unusable(_) => None,
+        }
+    }
+}
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// Something went wrong between this rank and a peer.
+    #[error("{0}")]
+    Peer(TransportError),
+    /// The arguments make no sense. Nothing was sent, and the call does not count.
+    #[error("{0}")]
+    Argument(String),
+    /// An earlier call had failed.
+    #[error("the group is of no use since {0} failed")]
+    Unusable(Call),
 }

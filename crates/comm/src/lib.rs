@@ -47,4 +47,4 @@ pub mod tune;
 
 pub use collective::Algorithm;
 pub use element::{Element, Op};
-pub use group::{CollectiveError, Group, How};
+pub use group::{CollectiveError, Failure, Group, How};

@@ -92,9 +92,7 @@ fn a_silent_rank_is_named_after_the_timeout() {
         let given_up = AtomicBool::new(false);
         let errors = on_patient_ranks(transport, 2, Duration::from_millis(100), |group| {
             if group.rank() == 1 {
-                while !given_up.load(Ordering::Relaxed) {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
+                wait_for(&given_up);
                 return String::new();
             }
             let error = reduce(group, 10, Algorithm::Ring).unwrap_err().to_string();
@@ -102,6 +100,93 @@ fn a_silent_rank_is_named_after_the_timeout() {
             error
         });
         let expected = "rank 0: all_reduce #1 (ring, sum of 10 f32): recv from rank 1: timed out after 100ms";
+        assert_eq!(errors[0], expected, "{transport}");
+    }
+}
+
+/// Waits for a flag that another rank sets.
+fn wait_for(flag: &AtomicBool) {
+    while !flag.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// What peers have sent may be half-way, and would be taken for the next call's numbers.
+#[test]
+fn a_group_that_failed_is_of_no_more_use() {
+    for transport in TRANSPORTS {
+        let given_up = AtomicBool::new(false);
+        let errors = on_patient_ranks(transport, 2, Duration::from_millis(100), |group| {
+            if group.rank() == 1 {
+                wait_for(&given_up);
+                return Vec::new();
+            }
+            reduce(group, 10, Algorithm::Ring).unwrap_err();
+            given_up.store(true, Ordering::Relaxed);
+            let again = [group.barrier(), group.send(&[1i32], 1), group.split(0, 0).map(drop)];
+            again.map(|result| result.unwrap_err().to_string()).to_vec()
+        });
+        let reason = "the group is of no use since all_reduce #1 (ring, sum of 10 f32) failed";
+        let calls = ["barrier #2 (0 u8)", "send/recv #1 (1 i32)", "split #2 (4 i64)"];
+        assert_eq!(errors[0], calls.map(|call| format!("rank 0: {call}: {reason}")), "{transport}");
+    }
+}
+
+#[test]
+fn wrong_arguments_are_errors_and_do_no_harm() {
+    for transport in ["mem", "tcp"] {
+        on_ranks(transport, 2, |group| {
+            let rank = group.rank();
+            let mut five = [1i32; 5];
+            let wrong = [
+                (group.broadcast(&mut five, 2), "broadcast #1 (5 i32, root 2): of 2 ranks none is the root"),
+                (group.reduce(&mut five, Op::Max, 9), "reduce #1 (max of 5 i32, root 9): of 2 ranks none is the root"),
+                (
+                    group.gather(&[1i32; 2], &mut five, rank),
+                    &format!("gather #1 (2 i32, root {rank}): 5 elements are not 2 parts of 2"),
+                ),
+                (
+                    group.scatter(&five, &mut [1; 2], rank),
+                    &format!("scatter #1 (2 i32, root {rank}): 5 elements are not 2 parts of 2"),
+                ),
+                (
+                    group.all_to_all(&five, &mut [1; 5]),
+                    "all_to_all #1 (5 i32): 5 elements are no equal parts for 2 ranks",
+                ),
+                (group.all_to_all(&five, &mut [1; 4]), "all_to_all #1 (5 i32): 5 elements go out and 4 come in"),
+                (group.send(&five, 2), "send/recv #1 (5 i32): of 2 ranks none is rank 2"),
+                (group.recv(&mut five, rank), &format!("send/recv #1 (5 i32): rank {rank} is itself")),
+            ];
+            for (result, expected) in wrong {
+                assert_eq!(result.unwrap_err().to_string(), format!("rank {rank}: {expected}"));
+            }
+            group.all_reduce(&mut five, Op::Sum, Algorithm::Ring).unwrap();
+            assert_eq!(five, [2; 5]);
+        });
+    }
+}
+
+#[test]
+fn an_aborted_collective_ends() {
+    for transport in TRANSPORTS {
+        let given_up = AtomicBool::new(false);
+        let errors = on_ranks(transport, 2, |group| {
+            if group.rank() == 1 {
+                wait_for(&given_up);
+                return String::new();
+            }
+            let aborter = group.aborter();
+            let error = std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    std::thread::sleep(Duration::from_millis(20));
+                    aborter.abort();
+                });
+                reduce(group, 10, Algorithm::Ring).unwrap_err().to_string()
+            });
+            given_up.store(true, Ordering::Relaxed);
+            error
+        });
+        let expected = "rank 0: all_reduce #1 (ring, sum of 10 f32): recv from rank 1: aborted";
         assert_eq!(errors[0], expected, "{transport}");
     }
 }

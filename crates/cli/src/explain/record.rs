@@ -7,7 +7,7 @@ use ringstep_comm::call::{Call, Collective};
 use ringstep_comm::collective::{self, Event, Lane, Scratch};
 use ringstep_comm::element::ElementType;
 use ringstep_comm::transport::mem::{self, Mem};
-use ringstep_comm::transport::{Counted, Incoming, Outgoing, Transport, TransportError};
+use ringstep_comm::transport::{Aborter, Counted, Incoming, Outgoing, Transport, TransportError};
 use ringstep_comm::{Algorithm, Op, cost};
 
 /// What all workers did.
@@ -114,6 +114,10 @@ impl Transport for Apart {
 
     fn hosts(&self) -> &[usize] {
         &self.hosts
+    }
+
+    fn aborter(&self) -> Aborter {
+        self.mem.aborter()
     }
 
     fn split(&mut self, members: &[usize]) -> Result<Box<dyn Transport>, TransportError> {

@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::Result;
-use ringstep_comm::CollectiveError;
 use ringstep_comm::rendezvous::{RendezvousError, Token};
 use ringstep_comm::transport::{Cause, TransportError};
+use ringstep_comm::{CollectiveError, Failure};
 use ringstep_train::error::WorkerError;
 use ringstep_train::records::{Outcome, Report};
 use serde::{Deserialize, Serialize};
@@ -118,17 +118,19 @@ impl Message {
         if !text.starts_with(&format!("rank {rank}:")) {
             text = format!("rank {rank}: {text}");
         }
-        let peer = match error.downcast_ref() {
-            Some(WorkerError::Collective(error)) => Some(&error.error.cause),
-            _ => match error.downcast_ref::<CollectiveError>() {
-                Some(error) => Some(&error.error.cause),
-                None => error.downcast_ref::<TransportError>().map(|error| &error.cause),
-            },
+        let collective = match error.downcast_ref() {
+            Some(WorkerError::Collective(error)) => Some(error),
+            _ => error.downcast_ref::<CollectiveError>(),
         };
-        let blame = match peer {
+        let cause = match collective {
+            Some(error) => error.cause(),
+            None => error.downcast_ref::<TransportError>().map(|error| &error.cause),
+        };
+        let after_a_failure = collective.is_some_and(|error| matches!(error.error, Failure::Unusable(_)));
+        let blame = match cause {
             Some(Cause::TimedOut(_)) => Blame::SilentPeer,
             Some(Cause::Closed) => Blame::LostPeer,
-            _ if error.is::<RendezvousError>() => Blame::LostPeer,
+            _ if after_a_failure || error.is::<RendezvousError>() => Blame::LostPeer,
             _ => Blame::OwnError,
         };
         Self::Failed { error: text, blame }

@@ -1,6 +1,6 @@
 //! A transport that counts what it sends.
 
-use super::{Incoming, Outgoing, Shared, Transport, TransportError};
+use super::{Aborter, Incoming, Outgoing, Shared, Transport, TransportError};
 use crate::call::Call;
 
 /// Counts the bytes and messages that a rank sends over the transport inside, and the bytes that it puts into shared
@@ -60,6 +60,10 @@ impl<T: Transport> Transport for Counted<T> {
 
     fn shared(&mut self) -> Option<&mut Shared> {
         self.inner.shared()
+    }
+
+    fn aborter(&self) -> Aborter {
+        self.inner.aborter()
     }
 
     fn split(&mut self, members: &[usize]) -> Result<Box<dyn Transport>, TransportError> {

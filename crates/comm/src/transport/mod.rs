@@ -10,6 +10,8 @@
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::call::{Call, Header};
@@ -102,6 +104,9 @@ pub trait Transport: Send {
         None
     }
 
+    /// What lets another thread end a transfer that this one waits in.
+    fn aborter(&self) -> Aborter;
+
     /// A transport of its own for these ranks, in this order; all of them must call it, and this one is among them.
     fn split(&mut self, members: &[usize]) -> Result<Box<dyn Transport>, TransportError>;
 
@@ -150,8 +155,27 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
         (**self).shared()
     }
 
+    fn aborter(&self) -> Aborter {
+        (**self).aborter()
+    }
+
     fn split(&mut self, members: &[usize]) -> Result<Box<dyn Transport>, TransportError> {
         (**self).split(members)
+    }
+}
+
+/// Ends what a rank waits for from another thread.
+#[derive(Debug, Clone, Default)]
+pub struct Aborter(Arc<AtomicBool>);
+
+impl Aborter {
+    /// The transfer under way, or the next one that has to wait, ends within a moment with [`Cause::Aborted`].
+    pub fn abort(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_aborted(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -204,6 +228,9 @@ pub enum Cause {
     /// The peer is there, and silent.
     #[error("timed out after {0:?}")]
     TimedOut(Duration),
+    /// An [`Aborter`] has ended it.
+    #[error("aborted")]
+    Aborted,
     /// The peer is doing something else.
     #[error("it is in {0}")]
     Elsewhere(Call),

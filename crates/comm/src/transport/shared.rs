@@ -9,7 +9,7 @@ use std::time::Duration;
 use ringstep_cpu::wait::Patience;
 
 use super::segment::{PIPE, SLOT, STAGE, Segment};
-use super::{Cause, Incoming, Outgoing, Sink, TransportError, check};
+use super::{Aborter, Cause, Incoming, Outgoing, Sink, TransportError, check};
 use crate::call::{Call, Header};
 use crate::copy::copy;
 
@@ -31,6 +31,7 @@ pub struct Shared {
     /// Connections to the processes of the other members, which close when a process dies.
     lifelines: Vec<Option<TcpStream>>,
     timeout: Duration,
+    aborter: Aborter,
     patience: Patience,
     turn: u32,
     bytes_written: u64,
@@ -44,9 +45,10 @@ impl Shared {
         members: Vec<usize>,
         lifelines: Vec<Option<TcpStream>>,
         timeout: Duration,
+        aborter: Aborter,
     ) -> Self {
         let patience = Patience::among(members.len());
-        Self { segment, index, members, lifelines, timeout, patience, turn: 0, bytes_written: 0 }
+        Self { segment, index, members, lifelines, timeout, aborter, patience, turn: 0, bytes_written: 0 }
     }
 
     /// This rank's place among those of its host.
@@ -76,6 +78,10 @@ impl Shared {
 
     pub(super) fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
+    }
+
+    pub(super) fn aborter(&self) -> Aborter {
+        self.aborter.clone()
     }
 
     pub(super) fn segment(&self) -> &Arc<Segment> {
@@ -151,7 +157,7 @@ impl Shared {
     }
 
     /// Waits by naps until one of them brings what is waited for, or until one of the members that this depends on is
-    /// gone or has been silent for too long.
+    /// gone or has been silent for too long, or it is aborted.
     fn wait<M: Iterator<Item = usize>>(
         &self,
         nap: impl Fn(Duration) -> bool,
@@ -165,10 +171,13 @@ impl Shared {
                 return if nap(Duration::ZERO) { Ok(()) } else { Err((index, Cause::Closed)) };
             }
             waited += NAP;
-            if waited >= self.timeout
-                && let Some(index) = missing().next()
-            {
-                return Err((index, Cause::TimedOut(self.timeout)));
+            let given_up = if self.aborter.is_aborted() {
+                Some(Cause::Aborted)
+            } else {
+                (waited >= self.timeout).then_some(Cause::TimedOut(self.timeout))
+            };
+            if let (Some(cause), Some(index)) = (given_up, missing().next()) {
+                return Err((index, cause));
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::segment::Segment;
 use super::stream::{Line, StreamReader, StreamWriter, tray};
 use super::tcp::Tcp;
-use super::{Cause, Incoming, Outgoing, Shared, Transport, TransportError};
+use super::{Aborter, Cause, Incoming, Outgoing, Shared, Transport, TransportError};
 use crate::call::{Call, Collective};
 use crate::element::ElementType;
 
@@ -65,7 +65,7 @@ impl Shm {
             .collect::<Result<_, _>>()
             .map_err(failed)?;
         let places = (0..world).map(place).collect();
-        let shared = Shared::new(segment, index, members, lifelines, tcp.timeout());
+        let shared = Shared::new(segment, index, members, lifelines, tcp.timeout(), tcp.aborter());
         Ok(Self { tcp, shared, places, tray: tray() })
     }
 
@@ -145,6 +145,10 @@ impl Transport for Shm {
 
     fn shared(&mut self) -> Option<&mut Shared> {
         Some(&mut self.shared)
+    }
+
+    fn aborter(&self) -> Aborter {
+        self.tcp.aborter()
     }
 
     fn split(&mut self, members: &[usize]) -> Result<Box<dyn Transport>, TransportError> {

@@ -11,14 +11,14 @@ use ringstep_cpu::wait::Patience;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::stream::{Line, StreamReader, StreamWriter, tray};
-use super::{Cause, DEFAULT_TIMEOUT, Incoming, Outgoing, Transport, TransportError};
+use super::{Aborter, Cause, DEFAULT_TIMEOUT, Incoming, Outgoing, Transport, TransportError};
 use crate::call::Call;
 use crate::rendezvous::{self, Meeting, Token};
 
 /// How often it tries between two looks at the clock.
 const LOOKS: u32 = 4;
-/// How long it sleeps at a time.
-const SLICE: Duration = Duration::from_secs(1);
+/// How long it sleeps at a time, and so how soon it finds out that it is aborted.
+const SLICE: Duration = Duration::from_millis(50);
 
 /// One rank's connections to all others.
 #[derive(Debug)]
@@ -27,6 +27,7 @@ pub struct Tcp {
     /// Indexed by rank; there is none to oneself.
     peers: Vec<Option<TcpStream>>,
     timeout: Duration,
+    aborter: Aborter,
     call: Option<Call>,
     hosts: Vec<usize>,
     /// To sleep and be woken takes longer than most messages, so it looks again for a while before.
@@ -43,7 +44,8 @@ impl Tcp {
             stream.set_nodelay(true)?;
         }
         let patience = Patience::among(hosts.iter().filter(|&&host| host == hosts[rank]).count());
-        Ok(Self { patience, rank, peers, timeout: DEFAULT_TIMEOUT, call: None, hosts, tray: tray() })
+        let (timeout, aborter) = (DEFAULT_TIMEOUT, Aborter::default());
+        Ok(Self { patience, rank, peers, timeout, aborter, call: None, hosts, tray: tray() })
     }
 
     /// Gives up on a peer that has been silent for so long.
@@ -94,6 +96,7 @@ impl Tcp {
             let slice = (self.timeout - waited).min(SLICE);
             match poll_until(&mut sockets, Instant::now() + slice) {
                 Ok(true) => return Ok(()),
+                Ok(false) if self.aborter.is_aborted() => return Err(blame(Cause::Aborted)),
                 Ok(false) => waited += slice,
                 Err(error) => return Err(blame(error.into())),
             }
@@ -172,6 +175,10 @@ impl Transport for Tcp {
 
     fn hosts(&self) -> &[usize] {
         &self.hosts
+    }
+
+    fn aborter(&self) -> Aborter {
+        self.aborter.clone()
     }
 
     fn split(&mut self, members: &[usize]) -> Result<Box<dyn Transport>, TransportError> {
