@@ -4,8 +4,9 @@ use crate::call::{Call, Collective};
 use crate::collective::{Algorithm, Lane, Scratch, all_to_all, barrier, deterministic, ring, rooted, tree};
 use crate::cost::Tuning;
 use crate::element::{Element, Op};
+use crate::log::{Log, With};
 use crate::overlap::CommunicationThread;
-use crate::transport::{Aborter, Cause, Counted, Transport, TransportError};
+use crate::transport::{Aborter, Cause, Transport, TransportError};
 
 /// How an all-reduce is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,7 +28,7 @@ impl From<Algorithm> for How {
 /// may be half-way: the group then refuses every further call. Arguments that make no sense are refused before anything
 /// is sent, and do no harm.
 pub struct Group {
-    transport: Counted<Box<dyn Transport>>,
+    pub(crate) transport: Box<dyn Transport>,
     scratch: Scratch,
     tuning: Tuning,
     /// The last choice of an algorithm and for how many bytes it was: to choose takes as long as a small all-reduce.
@@ -38,6 +39,7 @@ pub struct Group {
     pairs: Vec<[u32; 2]>,
     /// The call that failed, if one has.
     failed: Option<Call>,
+    pub(crate) log: Log,
     /// The communication thread, from the first [`Group::while_doing`] on.
     pub(crate) thread: Option<CommunicationThread>,
 }
@@ -46,10 +48,20 @@ impl Group {
     /// A group of all ranks that the transport connects.
     pub fn new(transport: impl Transport + 'static) -> Self {
         let world = transport.world();
-        let mut transport = Counted::new(Box::new(transport) as Box<dyn Transport>);
+        let mut transport: Box<dyn Transport> = Box::new(transport);
         let tuning = Tuning::typical(transport.shared().is_some());
         let (scratch, pairs) = (Scratch::default(), vec![[0; 2]; world]);
-        Self { transport, scratch, tuning, chosen: None, sequence: 0, pairs, failed: None, thread: None }
+        Self {
+            transport,
+            scratch,
+            tuning,
+            chosen: None,
+            sequence: 0,
+            pairs,
+            failed: None,
+            log: Log::default(),
+            thread: None,
+        }
     }
 
     /// This rank, from 0.
@@ -62,14 +74,14 @@ impl Group {
         self.transport.world()
     }
 
-    /// Bytes that this rank has sent so far, or put into shared memory for others.
-    pub fn bytes_sent(&mut self) -> u64 {
-        self.transport.bytes_sent()
+    /// Bytes of data that this rank has sent so far, or put into shared memory for others.
+    pub fn bytes_sent(&self) -> u64 {
+        self.traffic().payload[0]
     }
 
     /// Messages that this rank has sent so far.
-    pub fn messages_sent(&mut self) -> u64 {
-        self.transport.messages_sent()
+    pub fn messages_sent(&self) -> u64 {
+        self.traffic().messages[0]
     }
 
     /// What the choice of algorithms rests on.
@@ -263,7 +275,9 @@ impl Group {
             return Err(CollectiveError { rank, call, error: Failure::Unusable(failed) });
         }
         let known = |rank: usize| rank < world;
-        self.check(call, call.root.is_none_or(|root| known(root as usize)), || format!("of {world} ranks none is the root"))?;
+        self.check(call, call.root.is_none_or(|root| known(root as usize)), || {
+            format!("of {world} ranks none is the root")
+        })?;
         let count = match with {
             With::All => &mut self.sequence,
             With::To(peer) | With::From(peer) => {
@@ -273,11 +287,18 @@ impl Group {
             }
         };
         *count = call.sequence;
+        let began = self.log.begin();
         self.transport.begin(call);
-        work(&mut self.transport, &mut self.scratch).map_err(|error| {
-            self.failed = Some(call);
-            CollectiveError { rank, call, error: Failure::Peer(error) }
-        })
+        match work(&mut self.transport, &mut self.scratch) {
+            Ok(()) => {
+                self.log.end(call, with, began);
+                Ok(())
+            }
+            Err(error) => {
+                self.failed = Some(call);
+                Err(CollectiveError { rank, call, error: Failure::Peer(error) })
+            }
+        }
     }
 
     /// Refuses a call whose arguments do not fit.
@@ -294,17 +315,6 @@ impl Group {
         let fits = self.rank() != root || (whole.is_multiple_of(world) && whole / world == part);
         self.check(call, fits, || format!("{whole} elements are not {world} parts of {part}"))
     }
-}
-
-/// Who takes part in a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum With {
-    /// All ranks.
-    All,
-    /// This rank, which sends, and one that receives.
-    To(usize),
-    /// This rank, which receives, and one that sends.
-    From(usize),
 }
 
 /// A collective that failed, and where.

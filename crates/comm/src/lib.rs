@@ -27,6 +27,7 @@
 //! | --- | --- |
 //! | what a trainer holds, and all that ranks can do together | [`group`] |
 //! | collectives that go on while the caller computes | [`overlap`] |
+//! | what a group has done, and when; what it has sent and received | [`log`] |
 //! | the algorithms, one a file, each like its paper | [`collective`] |
 //! | how bytes get from one rank to another | [`transport`] |
 //! | how processes find each other, and who may come in | [`rendezvous`] |
@@ -40,6 +41,7 @@ mod copy;
 pub mod cost;
 pub mod element;
 pub mod group;
+pub mod log;
 pub mod overlap;
 pub mod rendezvous;
 pub mod transport;

@@ -72,6 +72,7 @@ impl Group {
         let CommunicationThread { background, patience } = &mut thread;
         let (items, queued) = channel();
         let group = &mut *self;
+        let beside = std::mem::replace(&mut group.log.beside, true);
         let there = move || {
             while let Some(item) = next(&queued, patience) {
                 each(group, item)?;
@@ -81,6 +82,7 @@ impl Group {
         // The queue is closed when `work` is through, even if it unwinds; the thread is done after the last item.
         let (result, done) = background.beside(there, move || work(&Queue { items }));
         self.thread = Some(thread);
+        self.log.beside = beside;
         done.map(|()| result)
     }
 }

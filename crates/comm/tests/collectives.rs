@@ -6,7 +6,8 @@ use common::{TRANSPORTS, on_ranks};
 use half::{bf16, f16};
 use proptest::prelude::*;
 use ringstep_comm::collective::chunk;
-use ringstep_comm::transport::mem;
+use ringstep_comm::log::With;
+use ringstep_comm::transport::{Traffic, mem};
 use ringstep_comm::{Algorithm, Element, Group, How, Op, cost};
 
 /// None, one, fewer than ranks, primes, and more than fits a block, a slot or a pipe.
@@ -93,20 +94,92 @@ fn counted_bytes_are_those_of_the_cost_model() {
     for transport in TRANSPORTS {
         let shared = !transport.starts_with("tcp");
         for world in 1..=9 {
-            on_ranks(transport, world, |group| {
+            let traffic = on_ranks(transport, world, |group| {
                 let (rank, hosts) = (group.rank(), group.hosts());
+                let mut traffic = Vec::new();
                 for algorithm in Algorithm::ALL.into_iter().filter(|&it| possible(it, group)).collect::<Vec<_>>() {
                     for length in LENGTHS {
-                        let before = group.bytes_sent();
+                        let before = group.traffic();
                         group.all_reduce(&mut vec![1.0f64; length], Op::Sum, algorithm).unwrap();
-                        let sent = (group.bytes_sent() - before) as usize;
-                        let formula = cost::bytes_sent(algorithm, rank, &hosts, shared, length, 8);
-                        assert_eq!(sent, formula, "{algorithm:?} on {transport}, rank {rank} of {world}, {length}");
+                        let passed = group.traffic() - before;
+                        let formula = cost::bytes_sent(algorithm, rank, &hosts, shared, length, 8) as u64;
+                        let place = format!("{algorithm:?} on {transport}, rank {rank} of {world}, {length}");
+                        assert_eq!(passed.payload[0], formula, "{place}");
+                        let by_messages =
+                            algorithm != Algorithm::Direct && (!shared || algorithm != Algorithm::Hierarchical);
+                        for way in [0, 1] {
+                            // A header, and what keeps data in its place.
+                            let least = passed.payload[way] + if by_messages { 32 * passed.messages[way] } else { 0 };
+                            assert!(passed.wire[way] >= least, "{place}: {passed:?}");
+                            assert!(
+                                passed.wire[way] <= passed.payload[way] + 95 * passed.messages[way],
+                                "{place}: {passed:?}"
+                            );
+                        }
+                        traffic.push((by_messages, passed));
                     }
                 }
+                traffic
             });
+            // What some send, others receive.
+            for at in 0..traffic[0].len() {
+                let by_messages = traffic[0][at].0;
+                let total = traffic.iter().fold(Traffic::default(), |sum, rank| sum + rank[at].1);
+                assert_eq!(total.messages[0], total.messages[1], "{transport}, {world} ranks");
+                if by_messages {
+                    assert_eq!(total.payload[0], total.payload[1], "{transport}, {world} ranks");
+                    assert_eq!(total.wire[0], total.wire[1], "{transport}, {world} ranks");
+                }
+            }
         }
     }
+}
+
+/// In shared memory each of p ranks reads what the p-1 others have laid out: flat all of it, chunked its chunk of it and
+/// their chunks of the result.
+#[test]
+fn what_is_read_in_shared_memory_counts_as_received() {
+    for (elements, received) in [(100, 3 * 800), (40_000, 3 * 80_000 + 3 * 80_000)] {
+        let traffic = on_ranks("mem", 4, |group| {
+            group.all_reduce(&mut vec![1.0f64; elements], Op::Sum, Algorithm::Direct).unwrap();
+            group.traffic()
+        });
+        assert!(traffic.iter().all(|traffic| traffic.payload[1] == received && traffic.wire == traffic.payload));
+    }
+}
+
+#[test]
+fn recorded_exchanges_are_those_that_were_made() {
+    on_ranks("mem", 2, |group| {
+        let (rank, mut exchanges) = (group.rank(), Vec::new());
+        group.barrier().unwrap();
+        group.record(true);
+        group.label(3);
+        group.broadcast(&mut [1.0f32; 5], 0).unwrap();
+        group.label(4);
+        let mut lent = [0u8; 7];
+        let each = |group: &mut Group, lent: &mut [u8; 7]| match rank {
+            0 => group.send(lent, 1),
+            _ => group.recv(lent, 0),
+        };
+        group.while_doing(each, |queue| queue.push(&mut lent)).unwrap();
+        group.barrier().unwrap();
+        group.take_exchanges(&mut exchanges);
+        let seen: Vec<_> = exchanges.iter().map(|it| (it.call.to_string(), it.with, it.label, it.beside)).collect();
+        let with = if rank == 0 { With::To(1) } else { With::From(0) };
+        let expected = [
+            ("broadcast #2 (5 f32, root 0)".to_owned(), With::All, 3, false),
+            ("send/recv #1 (7 u8)".to_owned(), with, 4, true),
+            ("barrier #3 (0 u8)".to_owned(), With::All, 4, false),
+        ];
+        assert_eq!(seen, expected);
+        assert!(exchanges.iter().all(|it| it.began <= it.ended));
+        assert!(exchanges.is_sorted_by_key(|it| it.ended));
+        group.record(false);
+        group.barrier().unwrap();
+        group.take_exchanges(&mut exchanges);
+        assert_eq!(exchanges.len(), 3);
+    });
 }
 
 #[test]

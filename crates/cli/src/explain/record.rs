@@ -7,7 +7,7 @@ use ringstep_comm::call::{Call, Collective};
 use ringstep_comm::collective::{self, Event, Lane, Scratch};
 use ringstep_comm::element::ElementType;
 use ringstep_comm::transport::mem::{self, Mem};
-use ringstep_comm::transport::{Aborter, Counted, Incoming, Outgoing, Transport, TransportError};
+use ringstep_comm::transport::{Aborter, Incoming, Outgoing, Traffic, Transport, TransportError};
 use ringstep_comm::{Algorithm, Op, cost};
 
 /// What all workers did.
@@ -60,8 +60,8 @@ pub fn record(algorithm: Algorithm, op: Op, values: Vec<Vec<f64>>) -> Result<Rec
             .map(|(mem, start)| {
                 let apart = two_hosts.then(|| hosts.clone());
                 scope.spawn(move || match apart {
-                    Some(hosts) => work(Counted::new(Apart { mem, hosts }), call, start),
-                    None => work(Counted::new(mem), call, start),
+                    Some(hosts) => work(Apart { mem, hosts }, call, start),
+                    None => work(mem, call, start),
                 })
             })
             .collect();
@@ -75,14 +75,14 @@ pub fn record(algorithm: Algorithm, op: Op, values: Vec<Vec<f64>>) -> Result<Rec
 }
 
 /// What one worker does.
-fn work<T: Transport>(mut transport: Counted<T>, call: Call, start: Vec<f64>) -> Result<Rank> {
+fn work<T: Transport>(mut transport: T, call: Call, start: Vec<f64>) -> Result<Rank> {
     let (algorithm, op) = call.algorithm.zip(call.op).expect("an all-reduce has both");
     let (mut data, mut scratch, mut events) = (start.clone(), Scratch::default(), Vec::new());
     let mut observer = |event| events.push(event);
     let mut lane = Lane::begin(&mut transport, &mut data, op, &mut scratch, call).observed_by(&mut observer);
     let rank = lane.rank();
     collective::all_reduce(algorithm, &mut lane).with_context(|| format!("worker {rank}"))?;
-    Ok(Rank { start, events, end: data, bytes: transport.bytes_sent() })
+    Ok(Rank { start, events, end: data, bytes: transport.traffic().payload[0] })
 }
 
 /// Threads that pretend to be on several hosts, and to share no memory with each other: all that happens is messages.
@@ -114,6 +114,10 @@ impl Transport for Apart {
 
     fn hosts(&self) -> &[usize] {
         &self.hosts
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.mem.traffic()
     }
 
     fn aborter(&self) -> Aborter {

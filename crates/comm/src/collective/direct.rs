@@ -78,6 +78,7 @@ fn flat<T: Element>(shared: &mut Shared, data: &mut [T], op: Op, call: &Call) ->
                 T::reduce(op, part, offered(index));
             }
         }
+        shared.count_read((members - 1) * bytes);
         rest = later;
     }
     Ok(())
@@ -106,6 +107,8 @@ fn chunked<T: Element>(shared: &mut Shared, data: &mut [T], op: Op, call: &Call)
         }
         shared.sync()?;
         copy(segment, bytemuck::cast_slice(shared.result(0, size_of_val(segment))));
+        // A chunk of each of the others, and their chunks of the result.
+        shared.count_read(size_of::<T>() * ((members - 1) * mine.len() + segment.len() - mine.len()));
     }
     Ok(())
 }

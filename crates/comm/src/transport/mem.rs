@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::segment::Segment;
-use super::{Aborter, Cause, DEFAULT_TIMEOUT, Incoming, Outgoing, Shared, Transport, TransportError, one_host};
+use super::{
+    Aborter, Cause, DEFAULT_TIMEOUT, Incoming, Outgoing, Shared, Traffic, Transport, TransportError, one_host,
+};
 use crate::call::Call;
 
 /// Ends of sub-groups that their ranks have not picked up yet, by the splits before and the first member.
@@ -37,7 +39,14 @@ pub fn try_mesh(world: usize) -> std::io::Result<Vec<Mem>> {
             let lifelines = (0..world).map(|_| None).collect();
             let members = (0..world).collect();
             Mem {
-                shared: Shared::new(Arc::clone(&segment), rank, members, lifelines, DEFAULT_TIMEOUT, Aborter::default()),
+                shared: Shared::new(
+                    Arc::clone(&segment),
+                    rank,
+                    members,
+                    lifelines,
+                    DEFAULT_TIMEOUT,
+                    Aborter::default(),
+                ),
                 call: None,
                 hosts: one_host(world),
                 lobby: Arc::clone(&lobby),
@@ -83,6 +92,10 @@ impl Transport for Mem {
 
     fn shared(&mut self) -> Option<&mut Shared> {
         Some(&mut self.shared)
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.shared.traffic()
     }
 
     fn aborter(&self) -> Aborter {

@@ -6,7 +6,7 @@
 //! | [`shm`] | processes, on one host or on several | shared memory within a host, TCP between hosts |
 //! | [`tcp`] | processes | TCP |
 //!
-//! [`Counted`] and [`Shaped`] can be worn by any of them.
+//! [`Shaped`] can be worn by any of them.
 
 use std::fmt;
 use std::io;
@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use crate::call::{Call, Header};
 
-mod counted;
 pub mod mem;
 mod segment;
 mod shaped;
@@ -24,10 +23,11 @@ pub mod shared;
 pub mod shm;
 mod stream;
 pub mod tcp;
+mod traffic;
 
-pub use counted::Counted;
 pub use shaped::Shaped;
 pub use shared::Shared;
+pub use traffic::Traffic;
 
 /// How long a rank waits for a peer that neither sends nor accepts anything.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -104,6 +104,9 @@ pub trait Transport: Send {
         None
     }
 
+    /// What this rank has sent and received so far.
+    fn traffic(&self) -> Traffic;
+
     /// What lets another thread end a transfer that this one waits in.
     fn aborter(&self) -> Aborter;
 
@@ -153,6 +156,10 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
     fn shared(&mut self) -> Option<&mut Shared> {
         (**self).shared()
+    }
+
+    fn traffic(&self) -> Traffic {
+        (**self).traffic()
     }
 
     fn aborter(&self) -> Aborter {

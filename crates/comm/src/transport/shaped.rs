@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::{Aborter, Incoming, Outgoing, Transport, TransportError};
+use super::{Aborter, Incoming, Outgoing, Traffic, Transport, TransportError};
 use crate::call::Call;
 
 /// Lets each message leave only after `delay`, and no faster than `bandwidth` allows, as if every rank were on a host of
@@ -54,6 +54,10 @@ impl<T: Transport> Transport for Shaped<T> {
 
     fn hosts(&self) -> &[usize] {
         &self.hosts
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.inner.traffic()
     }
 
     fn aborter(&self) -> Aborter {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ringstep_cpu::wait::Patience;
 
 use super::segment::{PIPE, SLOT, STAGE, Segment};
-use super::{Aborter, Cause, Incoming, Outgoing, Sink, TransportError, check};
+use super::{Aborter, Cause, Incoming, Outgoing, Sink, Traffic, TransportError, check};
 use crate::call::{Call, Header};
 use crate::copy::copy;
 
@@ -34,7 +34,7 @@ pub struct Shared {
     aborter: Aborter,
     patience: Patience,
     turn: u32,
-    bytes_written: u64,
+    traffic: Traffic,
 }
 
 impl Shared {
@@ -48,7 +48,7 @@ impl Shared {
         aborter: Aborter,
     ) -> Self {
         let patience = Patience::among(members.len());
-        Self { segment, index, members, lifelines, timeout, aborter, patience, turn: 0, bytes_written: 0 }
+        Self { segment, index, members, lifelines, timeout, aborter, patience, turn: 0, traffic: Traffic::default() }
     }
 
     /// This rank's place among those of its host.
@@ -71,9 +71,21 @@ impl Shared {
         STAGE
     }
 
-    /// Bytes laid out for others so far.
-    pub fn bytes_written(&self) -> u64 {
-        self.bytes_written
+    /// What this rank has sent and received here so far.
+    pub(super) fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    /// Counts what is laid out for others: it takes no more than it is.
+    fn count_written(&mut self, bytes: usize) {
+        self.traffic.payload[0] += bytes as u64;
+        self.traffic.wire[0] += bytes as u64;
+    }
+
+    /// Counts what was read of that which others have laid out.
+    pub(crate) fn count_read(&mut self, bytes: usize) {
+        self.traffic.payload[1] += bytes as u64;
+        self.traffic.wire[1] += bytes as u64;
     }
 
     pub(super) fn set_timeout(&mut self, timeout: Duration) {
@@ -108,7 +120,7 @@ impl Shared {
     /// Lays data out in this rank's slot, for the turn that begins with the next `sync`.
     pub(crate) fn offer(&mut self, data: &[u8]) {
         self.segment.write_slot(self.index, self.turn.wrapping_add(1), Header::LENGTH, data);
-        self.bytes_written += data.len() as u64;
+        self.count_written(data.len());
     }
 
     /// What a member has offered for this turn.
@@ -119,7 +131,7 @@ impl Shared {
     /// Lays data out on this rank's stage. Between two `sync`s a stage is written or read, not both.
     pub(crate) fn put_on_stage(&mut self, at: usize, data: &[u8]) {
         self.segment.write_stage(self.index, at, data);
-        self.bytes_written += data.len() as u64;
+        self.count_written(data.len());
     }
 
     /// A part of a member's stage.
@@ -131,7 +143,7 @@ impl Shared {
     /// each part by one rank.
     pub(crate) fn put_result(&mut self, at: usize, data: &[u8]) {
         self.segment.write_result(at, data);
-        self.bytes_written += data.len() as u64;
+        self.count_written(data.len());
     }
 
     /// A part of the result that all have in common.
@@ -220,7 +232,7 @@ impl Shared {
             let on = match (&reading, &writing) {
                 (Some(reader), _) => reader.from,
                 (None, Some(writer)) => writer.to,
-                (None, None) => return Ok(()),
+                (None, None) => break,
             };
             let ready = |segment: &Segment| {
                 writing.is_some_and(|writer| writer.can_move(segment, self.index))
@@ -233,6 +245,9 @@ impl Shared {
                     false => TransportError::sending(self.members[on], cause),
                 })?;
         }
+        let both = [writer.map(|writer| writer.traffic()), reader.map(|reader| reader.traffic())];
+        both.into_iter().flatten().for_each(|message| self.traffic += message);
+        Ok(())
     }
 }
 
@@ -267,6 +282,10 @@ impl<'a> PipeWriter<'a> {
 
     fn is_done(&self) -> bool {
         self.written == self.length()
+    }
+
+    fn traffic(&self) -> Traffic {
+        Traffic::sent(self.data.len(), self.written)
     }
 
     fn can_move(&self, segment: &Segment, from: usize) -> bool {
@@ -323,6 +342,10 @@ impl<'a> PipeReader<'a> {
 
     fn is_done(&self) -> bool {
         self.read == self.length()
+    }
+
+    fn traffic(&self) -> Traffic {
+        Traffic::received(self.sink.bytes(), self.read)
     }
 
     /// What must be there before anything can be done with it.

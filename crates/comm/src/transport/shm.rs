@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::segment::Segment;
 use super::stream::{Line, StreamReader, StreamWriter, tray};
 use super::tcp::Tcp;
-use super::{Aborter, Cause, Incoming, Outgoing, Shared, Transport, TransportError};
+use super::{Aborter, Cause, Incoming, Outgoing, Shared, Traffic, Transport, TransportError};
 use crate::call::{Call, Collective};
 use crate::element::ElementType;
 
@@ -117,7 +117,7 @@ impl Transport for Shm {
         let (tcp, shared) = (&mut self.tcp, &mut self.shared);
         let mut writer = out_far.map(|outgoing| StreamWriter::new(&call, outgoing));
         let mut reader = in_far.map(|incoming| StreamReader::new(&call, incoming, &mut self.tray));
-        if writer.is_some() {
+        let result = if writer.is_some() {
             std::thread::scope(|scope| {
                 let far = scope.spawn(|| {
                     while tcp.step(&mut writer, &mut None)? {}
@@ -136,7 +136,9 @@ impl Transport for Shm {
                 let far = receive();
                 near.join().expect("it does not panic").and(far)
             })
-        }
+        };
+        tcp.count(&writer, &reader);
+        result
     }
 
     fn hosts(&self) -> &[usize] {
@@ -145,6 +147,10 @@ impl Transport for Shm {
 
     fn shared(&mut self) -> Option<&mut Shared> {
         Some(&mut self.shared)
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.tcp.traffic() + self.shared.traffic()
     }
 
     fn aborter(&self) -> Aborter {

@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use bytemuck::{Pod, Zeroable};
 
 use super::tcp::is_transient;
-use super::{Cause, Incoming, Outgoing, Sink, check};
+use super::{Cause, Incoming, Outgoing, Sink, Traffic, check};
 use crate::call::{Call, Header};
 
 /// The most that is folded at once: little enough to be in the cache still.
@@ -65,6 +65,10 @@ impl<'a> StreamWriter<'a> {
 
     pub fn is_done(&self) -> bool {
         self.written == (self.front_length + self.data.len()).next_multiple_of(PLACES)
+    }
+
+    pub fn traffic(&self) -> Traffic {
+        Traffic::sent(self.data.len(), self.written)
     }
 
     /// Writes what the connection takes, up to a burst.
@@ -121,6 +125,10 @@ impl<'a, 'b> StreamReader<'a, 'b> {
 
     pub fn is_done(&self) -> bool {
         self.read == (self.front_length + self.sink.bytes()).next_multiple_of(PLACES)
+    }
+
+    pub fn traffic(&self) -> Traffic {
+        Traffic::received(self.sink.bytes(), self.read)
     }
 
     /// Reads what has arrived, up to a piece.

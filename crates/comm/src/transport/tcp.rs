@@ -11,7 +11,7 @@ use ringstep_cpu::wait::Patience;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::stream::{Line, StreamReader, StreamWriter, tray};
-use super::{Aborter, Cause, DEFAULT_TIMEOUT, Incoming, Outgoing, Transport, TransportError};
+use super::{Aborter, Cause, DEFAULT_TIMEOUT, Incoming, Outgoing, Traffic, Transport, TransportError};
 use crate::call::Call;
 use crate::rendezvous::{self, Meeting, Token};
 
@@ -34,6 +34,7 @@ pub struct Tcp {
     patience: Patience,
     /// Where what arrives waits until it is folded.
     tray: Vec<Line>,
+    traffic: Traffic,
 }
 
 impl Tcp {
@@ -45,7 +46,17 @@ impl Tcp {
         }
         let patience = Patience::among(hosts.iter().filter(|&&host| host == hosts[rank]).count());
         let (timeout, aborter) = (DEFAULT_TIMEOUT, Aborter::default());
-        Ok(Self { patience, rank, peers, timeout, aborter, call: None, hosts, tray: tray() })
+        Ok(Self {
+            patience,
+            rank,
+            peers,
+            timeout,
+            aborter,
+            call: None,
+            hosts,
+            tray: tray(),
+            traffic: Traffic::default(),
+        })
     }
 
     /// Gives up on a peer that has been silent for so long.
@@ -169,12 +180,17 @@ impl Transport for Tcp {
                 Err(error) => break Err(error),
             }
         };
+        self.count(&writer, &reader);
         self.tray = tray;
         result
     }
 
     fn hosts(&self) -> &[usize] {
         &self.hosts
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.traffic
     }
 
     fn aborter(&self) -> Aborter {
@@ -201,6 +217,13 @@ impl Tcp {
         let look = || self.advance(writer, reader).map(|moved| moved.then_some(())).transpose();
         self.patience.wait(LOOKS, look, || self.wait(writing, reading))?;
         Ok(true)
+    }
+
+    /// Counts messages that are through.
+    pub(super) fn count(&mut self, writer: &Option<StreamWriter<'_>>, reader: &Option<StreamReader<'_, '_>>) {
+        let sent = writer.as_ref().filter(|writer| writer.is_done()).map(StreamWriter::traffic);
+        let received = reader.as_ref().filter(|reader| reader.is_done()).map(StreamReader::traffic);
+        [sent, received].into_iter().flatten().for_each(|message| self.traffic += message);
     }
 
     /// Moves what can move without waiting, and says whether anything did.
