@@ -24,10 +24,13 @@ pub enum Collective {
     Barrier,
     SendRecv,
     Split,
+    AllGatherVaried,
+    ExchangeVaried,
+    SendVaried,
 }
 
 impl Collective {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 14] = [
         Self::AllReduce,
         Self::Reduce,
         Self::Broadcast,
@@ -39,6 +42,9 @@ impl Collective {
         Self::Barrier,
         Self::SendRecv,
         Self::Split,
+        Self::AllGatherVaried,
+        Self::ExchangeVaried,
+        Self::SendVaried,
     ];
 
     /// The name of the method of [`Group`](crate::Group).
@@ -55,6 +61,9 @@ impl Collective {
             Self::Barrier => "barrier",
             Self::SendRecv => "send/recv",
             Self::Split => "split",
+            Self::AllGatherVaried => "all_gather_varied",
+            Self::ExchangeVaried => "exchange_varied",
+            Self::SendVaried => "send/recv_varied",
         }
     }
 }
@@ -72,7 +81,7 @@ pub struct Call {
     pub op: Option<Op>,
     /// What the numbers are.
     pub element: ElementType,
-    /// How many there are.
+    /// How many there are, or may be where the sender decides.
     pub elements: u64,
     /// Where they come from or go to, if that is one rank.
     pub root: Option<u32>,
@@ -184,6 +193,10 @@ mod tests {
         let broadcast = Call { collective: Collective::Broadcast, algorithm: None, op: None, root: Some(2), ..call };
         assert_eq!(Header::new(&broadcast, 5).call(), Some(broadcast));
         assert_eq!(broadcast.to_string(), "broadcast #17 (1000 f32, root 2)");
+        for collective in Collective::ALL {
+            let call = Call { collective, ..call };
+            assert_eq!(Header::new(&call, 5).call(), Some(call));
+        }
     }
 
     #[test]

@@ -229,7 +229,7 @@ impl Group {
     }
 
     /// The next call of all ranks.
-    fn call<T: Element>(&self, collective: Collective, elements: usize) -> Call {
+    pub(crate) fn call<T: Element>(&self, collective: Collective, elements: usize) -> Call {
         Call::plain(self.sequence.wrapping_add(1), collective, T::TYPE, elements)
     }
 
@@ -241,7 +241,7 @@ impl Group {
     }
 
     /// The next message of a pair. They are counted by the pair, since others take no part in them.
-    fn pair_call<T: Element>(&self, collective: Collective, elements: usize, with: With) -> Call {
+    pub(crate) fn pair_call<T: Element>(&self, collective: Collective, elements: usize, with: With) -> Call {
         let sent = match with {
             With::To(peer) => self.pairs.get(peer).map(|pair| pair[0]),
             With::From(peer) => self.pairs.get(peer).map(|pair| pair[1]),
@@ -264,7 +264,7 @@ impl Group {
     }
 
     /// Makes a call, unless it cannot be: the one place where each begins and ends.
-    fn make(
+    pub(crate) fn make(
         &mut self,
         call: Call,
         with: With,
@@ -302,7 +302,12 @@ impl Group {
     }
 
     /// Refuses a call whose arguments do not fit.
-    fn check(&self, call: Call, fits: bool, otherwise: impl FnOnce() -> String) -> Result<(), CollectiveError> {
+    pub(crate) fn check(
+        &self,
+        call: Call,
+        fits: bool,
+        otherwise: impl FnOnce() -> String,
+    ) -> Result<(), CollectiveError> {
         if fits {
             return Ok(());
         }

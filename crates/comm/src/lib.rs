@@ -27,6 +27,7 @@
 //! | --- | --- |
 //! | what a trainer holds, and all that ranks can do together | [`group`] |
 //! | collectives that go on while the caller computes | [`overlap`] |
+//! | messages whose length the sender decides | [`varied`] |
 //! | what a group has done, and when; what it has sent and received | [`log`] |
 //! | the algorithms, one a file, each like its paper | [`collective`] |
 //! | how bytes get from one rank to another | [`transport`] |
@@ -46,7 +47,9 @@ pub mod overlap;
 pub mod rendezvous;
 pub mod transport;
 pub mod tune;
+pub mod varied;
 
 pub use collective::Algorithm;
 pub use element::{Element, Op};
 pub use group::{CollectiveError, Failure, Group, How};
+pub use varied::Gathered;

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use ringstep_comm::collective::chunk;
 use ringstep_comm::log::With;
 use ringstep_comm::transport::{Traffic, mem};
-use ringstep_comm::{Algorithm, Element, Group, How, Op, cost};
+use ringstep_comm::{Algorithm, Element, Gathered, Group, How, Op, cost};
 
 /// None, one, fewer than ranks, primes, and more than fits a block, a slot or a pipe.
 const LENGTHS: [usize; 6] = [0, 1, 3, 64, 1009, 70_001];
@@ -308,6 +308,49 @@ fn check_others(group: &mut Group, length: usize) {
         assert!((0..length).all(|i| received[i] == mine(left, i)));
     }
     group.barrier().unwrap();
+}
+
+/// Part of rank `from` for rank `to`: empty, some bytes, or more than fits a pipe.
+fn part(from: usize, to: usize) -> Vec<u8> {
+    let length = [0, 5, 33, 20_000, 300_001][(from * 3 + to) % 5];
+    (0..length).map(|i| (i * 7 + from * 31 + to) as u8).collect()
+}
+
+#[test]
+fn parts_of_any_length_arrive() {
+    for transport in TRANSPORTS {
+        for world in 1..=9 {
+            on_ranks(transport, world, |group| {
+                let (rank, mut all) = (group.rank(), Gathered::default());
+                for turn in 0..3 {
+                    let before = group.traffic();
+                    group.all_gather_varied(&part(rank, turn), 300_001, &mut all).unwrap();
+                    assert!(all.parts().eq((0..world).map(|from| part(from, turn))), "{transport}, {world} ranks");
+                    let passed = group.traffic() - before;
+                    // All parts but that of the right neighbour go out, all but its own come in.
+                    let all_but =
+                        |out: usize| all.parts().enumerate().filter(|it| it.0 != out).map(|it| it.1.len()).sum();
+                    let expected: [usize; 2] = [all_but((rank + 1) % world), all_but(rank)];
+                    assert_eq!(passed.payload, expected.map(|bytes| bytes as u64));
+
+                    let outgoing: Vec<_> = (0..world).map(|to| part(rank, to + turn)).collect();
+                    group.exchange_varied(&outgoing, 300_001, &mut all).unwrap();
+                    assert!(
+                        all.parts().eq((0..world).map(|from| part(from, rank + turn))),
+                        "{transport}, {world} ranks"
+                    );
+                }
+                let mut received = vec![9; 77];
+                if rank == 0 {
+                    (1..world).for_each(|to| group.send_varied(&part(0, to), 400_000, to).unwrap());
+                }
+                if rank > 0 {
+                    group.recv_varied(0, 400_000, &mut received).unwrap();
+                    assert_eq!(received, part(0, rank));
+                }
+            });
+        }
+    }
 }
 
 #[test]

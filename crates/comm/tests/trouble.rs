@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{TRANSPORTS, on_patient_ranks, on_ranks};
-use ringstep_comm::transport::mem;
+use ringstep_comm::call::{Call, Collective};
+use ringstep_comm::element::ElementType;
 use ringstep_comm::transport::shm::Shm;
-use ringstep_comm::{Algorithm, CollectiveError, Group, Op, rendezvous};
+use ringstep_comm::transport::{Incoming, Sink, Transport, mem};
+use ringstep_comm::{Algorithm, CollectiveError, Gathered, Group, Op, rendezvous};
 
 fn reduce(group: &mut Group, length: usize, algorithm: Algorithm) -> Result<(), CollectiveError> {
     group.all_reduce(&mut vec![1.0f32; length], Op::Sum, algorithm)
@@ -164,6 +166,49 @@ fn wrong_arguments_are_errors_and_do_no_harm() {
             assert_eq!(five, [2; 5]);
         });
     }
+}
+
+#[test]
+fn a_part_that_is_too_long_names_its_rank() {
+    for transport in TRANSPORTS {
+        let errors = on_ranks(transport, 3, |group| {
+            let part = vec![0; if group.rank() == 1 { 101 } else { 100 }];
+            let error = group.all_gather_varied(&part, 100, &mut Gathered::default()).unwrap_err();
+            error.to_string()
+        });
+        let expected = "rank 1: all_gather_varied #1 (100 u8): 101 bytes are more than the limit of 100";
+        assert_eq!(errors[1], expected, "{transport}");
+        assert!(errors[0].ends_with("connection closed") && errors[2].ends_with("connection closed"), "{errors:?}");
+    }
+}
+
+/// All must agree on the limit, and a peer that does not keep to it is not believed.
+#[test]
+fn a_message_that_is_longer_than_agreed_is_refused() {
+    for transport in ["mem", "tcp", "shm"] {
+        let errors = on_ranks(transport, 2, |group| match group.rank() {
+            0 => group.send_varied(&[1; 50], 100, 1).err().map(|error| error.to_string()),
+            _ => group.recv_varied(0, 60, &mut Vec::new()).err().map(|error| error.to_string()),
+        });
+        let expected = "rank 1: send/recv_varied #1 (60 u8): recv from rank 0: it is in send/recv_varied #1 (100 u8)";
+        assert_eq!(errors, [None, Some(expected.to_owned())], "{transport}");
+    }
+    let mut ranks = mem::mesh(2);
+    for rank in &mut ranks {
+        rank.begin(Call {
+            sequence: 1,
+            collective: Collective::SendVaried,
+            algorithm: None,
+            op: None,
+            element: ElementType::U8,
+            elements: 60,
+            root: None,
+        });
+    }
+    ranks[0].send(1, &[1; 61]).unwrap();
+    let sink = Sink::Take { into: &mut Vec::new(), limit: 60 };
+    let error = ranks[1].transfer(None, Some(Incoming { from: 0, sink })).unwrap_err();
+    assert_eq!(error.to_string(), "recv from rank 0: expected at most 60 bytes, got 61");
 }
 
 #[test]

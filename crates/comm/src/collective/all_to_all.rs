@@ -5,7 +5,7 @@
 
 use crate::collective::chunk;
 use crate::element::Element;
-use crate::transport::{Transport, TransportError};
+use crate::transport::{Incoming, Outgoing, Sink, Transport, TransportError};
 
 /// Part j of `outgoing` goes to rank j; part i of `incoming` comes from rank i. The parts are all as long.
 pub fn exchange<T: Element>(
@@ -20,6 +20,25 @@ pub fn exchange<T: Element>(
         let (to, from) = ((rank + distance) % world, (rank + world - distance) % world);
         let (out, into) = (&outgoing[part(to)], &mut incoming[part(from)]);
         transport.exchange(to, bytemuck::cast_slice(out), from, bytemuck::cast_slice_mut(into))?;
+    }
+    Ok(())
+}
+
+/// The same with parts whose lengths differ, of at most `limit` bytes.
+pub fn exchange_varied(
+    transport: &mut dyn Transport,
+    outgoing: &[impl AsRef<[u8]>],
+    limit: usize,
+    incoming: &mut [Vec<u8>],
+) -> Result<(), TransportError> {
+    let (rank, world) = (transport.rank(), transport.world());
+    incoming[rank].clear();
+    incoming[rank].extend_from_slice(outgoing[rank].as_ref());
+    for distance in 1..world {
+        let (to, from) = ((rank + distance) % world, (rank + world - distance) % world);
+        let sink = Sink::Take { into: &mut incoming[from], limit };
+        let data = outgoing[to].as_ref();
+        transport.transfer(Some(Outgoing { to, data }), Some(Incoming { from, sink }))?;
     }
     Ok(())
 }

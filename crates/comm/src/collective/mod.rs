@@ -11,6 +11,7 @@ pub mod barrier;
 pub mod deterministic;
 pub mod direct;
 pub mod gather_scatter;
+pub mod gather_varied;
 pub mod halving_doubling;
 pub mod hierarchical;
 mod lane;

@@ -62,22 +62,52 @@ pub enum Sink<'a> {
         /// Gets the pieces.
         fold: &'a mut dyn FnMut(&[u8]),
     },
+    /// It becomes all that is in a buffer; its length is the sender's to decide.
+    Take {
+        /// Gets the message.
+        into: &'a mut Vec<u8>,
+        /// The longest that is taken.
+        limit: usize,
+    },
 }
 
 impl Sink<'_> {
-    /// The length of the message.
-    pub fn bytes(&self) -> usize {
+    /// The length of the message, unless the sender decides it.
+    pub fn bytes(&self) -> Option<usize> {
         match self {
-            Self::Fill(data) => data.len(),
-            Self::Fold { bytes, .. } => *bytes,
+            Self::Fill(data) => Some(data.len()),
+            Self::Fold { bytes, .. } => Some(*bytes),
+            Self::Take { .. } => None,
         }
+    }
+
+    /// What the header of the message must be; of the length only if that is known.
+    fn expected(&self, call: &Call) -> Header {
+        Header::new(call, self.bytes().unwrap_or(0))
+    }
+
+    /// Compares the header of a message with the expected one, makes room for the message, and says how long it is.
+    fn accept(&mut self, expected: &Header, got: &Header) -> Result<usize, Cause> {
+        let Self::Take { into, limit } = self else {
+            check(expected, got)?;
+            return Ok(expected.bytes as usize);
+        };
+        let mut expected = *expected;
+        expected.bytes = got.bytes;
+        check(&expected, got)?;
+        let (got, limit) = (usize::try_from(got.bytes).unwrap_or(usize::MAX), *limit);
+        if got > limit {
+            return Err(Cause::TooLong { limit, got });
+        }
+        into.resize(got, 0);
+        Ok(got)
     }
 }
 
 /// Moves bytes between the ranks of a fixed world.
 ///
 /// Messages between a pair of ranks arrive in the order in which they were sent, and a receiver knows how long the
-/// next one is. Sending and receiving at once is the primitive: a ring in which everyone sends before receiving
+/// next one is, or may be. Sending and receiving at once is the primitive: a ring in which everyone sends before receiving
 /// deadlocks as soon as the messages no longer fit into the buffers on the way.
 pub trait Transport: Send {
     /// This rank, from 0.
@@ -246,6 +276,14 @@ pub enum Cause {
     Length {
         /// What this rank wanted.
         expected: usize,
+        /// What the peer sent.
+        got: usize,
+    },
+    /// The peer sent more than was to be taken.
+    #[error("expected at most {limit} bytes, got {got}")]
+    TooLong {
+        /// The most that this rank takes.
+        limit: usize,
         /// What the peer sent.
         got: usize,
     },

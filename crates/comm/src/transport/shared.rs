@@ -326,18 +326,19 @@ struct PipeReader<'a> {
     from: usize,
     expected: Header,
     sink: Sink<'a>,
+    /// The length of the data; where the sender decides it, known from the header on.
+    bytes: usize,
     /// Bytes read of header, data and padding.
     read: usize,
 }
 
 impl<'a> PipeReader<'a> {
-    fn new(call: &Call, incoming: Incoming<'a>) -> Self {
-        let expected = Header::new(call, incoming.sink.bytes());
-        Self { from: incoming.from, expected, sink: incoming.sink, read: 0 }
+    fn new(call: &Call, Incoming { from, sink }: Incoming<'a>) -> Self {
+        Self { from, expected: sink.expected(call), bytes: sink.bytes().unwrap_or(0), sink, read: 0 }
     }
 
     fn length(&self) -> usize {
-        Header::LENGTH + self.sink.bytes().next_multiple_of(ALIGNMENT)
+        Header::LENGTH + self.bytes.next_multiple_of(ALIGNMENT)
     }
 
     fn is_done(&self) -> bool {
@@ -345,7 +346,7 @@ impl<'a> PipeReader<'a> {
     }
 
     fn traffic(&self) -> Traffic {
-        Traffic::received(self.sink.bytes(), self.read)
+        Traffic::received(self.bytes, self.read)
     }
 
     /// What must be there before anything can be done with it.
@@ -353,7 +354,7 @@ impl<'a> PipeReader<'a> {
         match (self.read, &self.sink) {
             (0, _) => Header::LENGTH,
             (_, Sink::Fold { grain, .. }) => *grain,
-            (_, Sink::Fill(_)) => 1,
+            (_, Sink::Fill(_) | Sink::Take { .. }) => 1,
         }
     }
 
@@ -377,21 +378,26 @@ impl<'a> PipeReader<'a> {
                 let first = limit.min(Header::LENGTH);
                 header[..first].copy_from_slice(segment.read_pipe(self.from, to, at, first));
                 header[first..].copy_from_slice(segment.read_pipe(self.from, to, 0, Header::LENGTH - first));
-                check(&self.expected, &bytemuck::pod_read_unaligned(&header))?;
+                self.bytes = self.sink.accept(&self.expected, &bytemuck::pod_read_unaligned(&header))?;
                 Header::LENGTH
             } else {
                 let done = self.read - Header::LENGTH;
-                let left = self.sink.bytes().saturating_sub(done);
+                let left = self.bytes.saturating_sub(done);
+                let (from, part) = (self.from, limit.min(left));
+                let data = |length: usize| segment.read_pipe(from, to, at, length);
                 match &mut self.sink {
                     _ if left == 0 => limit.min(self.length() - self.read),
-                    Sink::Fill(data) => {
-                        let part = limit.min(left);
-                        copy(&mut data[done..done + part], segment.read_pipe(self.from, to, at, part));
+                    Sink::Fill(room) => {
+                        copy(&mut room[done..done + part], data(part));
+                        part
+                    }
+                    Sink::Take { into, .. } => {
+                        copy(&mut into[done..done + part], data(part));
                         part
                     }
                     Sink::Fold { grain, fold, .. } => {
-                        let part = limit.min(left) / *grain * *grain;
-                        fold(segment.read_pipe(self.from, to, at, part));
+                        let part = part / *grain * *grain;
+                        fold(data(part));
                         part
                     }
                 }

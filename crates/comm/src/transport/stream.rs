@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use bytemuck::{Pod, Zeroable};
 
 use super::tcp::is_transient;
-use super::{Cause, Incoming, Outgoing, Sink, Traffic, check};
+use super::{Cause, Incoming, Outgoing, Sink, Traffic};
 use crate::call::{Call, Header};
 
 /// The most that is folded at once: little enough to be in the cache still.
@@ -23,7 +23,7 @@ const BURST: usize = 1 << 20;
 /// What addresses are kept modulo.
 const PLACES: usize = 32;
 
-/// Messages from here on have a lead. The header of a shorter one comes with its data in one read.
+/// Messages from here on have a lead. The header of a shorter one comes with its data in one read, if its length is known.
 const LARGE: usize = 16 << 10;
 
 /// What a connection's pieces wait on until they are folded: [`tray`].
@@ -101,6 +101,8 @@ pub(super) struct StreamReader<'a, 'b> {
     front: [u8; Header::LENGTH + PLACES],
     front_length: usize,
     sink: Sink<'a>,
+    /// The length of the data; where the sender decides it, known from the header on.
+    bytes: usize,
     /// Where the data of a piece lies as it did at the sender, among 32 bytes.
     tray: &'b mut [u8],
     /// Bytes of the piece that are not folded yet.
@@ -110,13 +112,14 @@ pub(super) struct StreamReader<'a, 'b> {
 }
 
 impl<'a, 'b> StreamReader<'a, 'b> {
-    pub fn new(call: &Call, incoming: Incoming<'a>, tray: &'b mut [Line]) -> Self {
+    pub fn new(call: &Call, Incoming { from, sink }: Incoming<'a>, tray: &'b mut [Line]) -> Self {
         Self {
-            from: incoming.from,
-            expected: Header::new(call, incoming.sink.bytes()),
+            from,
+            expected: sink.expected(call),
             front: [0; Header::LENGTH + PLACES],
             front_length: Header::LENGTH,
-            sink: incoming.sink,
+            bytes: sink.bytes().unwrap_or(0),
+            sink,
             tray: bytemuck::cast_slice_mut(tray),
             waiting: 0,
             read: 0,
@@ -124,11 +127,11 @@ impl<'a, 'b> StreamReader<'a, 'b> {
     }
 
     pub fn is_done(&self) -> bool {
-        self.read == (self.front_length + self.sink.bytes()).next_multiple_of(PLACES)
+        self.read == (self.front_length + self.bytes).next_multiple_of(PLACES)
     }
 
     pub fn traffic(&self) -> Traffic {
-        Traffic::received(self.sink.bytes(), self.read)
+        Traffic::received(self.bytes, self.read)
     }
 
     /// Reads what has arrived, up to a piece.
@@ -149,18 +152,20 @@ impl<'a, 'b> StreamReader<'a, 'b> {
 
     /// Bytes of the data that have been read.
     fn data_read(&self) -> usize {
-        self.read.saturating_sub(self.front_length).min(self.sink.bytes())
+        self.read.saturating_sub(self.front_length).min(self.bytes)
     }
 
     fn read_from(&mut self, mut stream: &TcpStream) -> std::io::Result<usize> {
-        let (done, bytes) = (self.data_read(), self.sink.bytes());
+        let (done, bytes) = (self.data_read(), self.bytes);
+        let decided = self.sink.bytes().is_some();
         let front = &mut self.front[self.read.min(self.front_length)..self.front_length];
-        if self.read < Header::LENGTH && bytes >= LARGE {
+        if self.read < Header::LENGTH && (bytes >= LARGE || !decided) {
             return stream.read(front);
         }
         // Header and data in one go: if the header is not the expected one, nobody needs the data any more.
         let room = match &mut self.sink {
             Sink::Fill(data) => &mut data[done..],
+            Sink::Take { into, .. } => &mut into[done..],
             Sink::Fold { .. } => {
                 let piece = &mut self.tray[self.front_length - Header::LENGTH..][..PIECE];
                 let end = PIECE.min(self.waiting + bytes - done);
@@ -177,8 +182,8 @@ impl<'a, 'b> StreamReader<'a, 'b> {
     fn check_header(&mut self) -> Result<(), Cause> {
         let mut header: Header = bytemuck::pod_read_unaligned(&self.front[..Header::LENGTH]);
         let lead = std::mem::take(&mut header.lead) as usize;
-        check(&self.expected, &header)?;
-        let most = if self.sink.bytes() < LARGE { 1 } else { PLACES };
+        self.bytes = self.sink.accept(&self.expected, &header)?;
+        let most = if self.bytes < LARGE { 1 } else { PLACES };
         let grain = if let Sink::Fold { grain, .. } = self.sink { grain } else { 1 };
         if lead >= most || !lead.is_multiple_of(grain) {
             return Err(Cause::Nonsense);
@@ -189,7 +194,7 @@ impl<'a, 'b> StreamReader<'a, 'b> {
 
     /// Hands the piece on once it is full, or the last.
     fn fold(&mut self, arrived: usize) {
-        let last = self.data_read() == self.sink.bytes();
+        let last = self.data_read() == self.bytes;
         let Sink::Fold { grain, fold, .. } = &mut self.sink else { return };
         self.waiting += arrived;
         if self.waiting == PIECE || (last && self.waiting > 0) {

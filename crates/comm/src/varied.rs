@@ -1,0 +1,76 @@
+//! Messages whose length the sender decides, up to a limit that all agree on: codes are shorter than the numbers that they
+//! stand for, and how much shorter depends on the numbers.
+
+use crate::call::{Call, Collective};
+use crate::collective::{all_to_all, gather_varied};
+use crate::group::{CollectiveError, Group};
+use crate::log::With;
+use crate::transport::{Incoming, Sink};
+
+/// A part from each rank. Its memory is used again by the next call that fills it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Gathered {
+    parts: Vec<Vec<u8>>,
+}
+
+impl Gathered {
+    /// What came from a rank.
+    pub fn part(&self, rank: usize) -> &[u8] {
+        &self.parts[rank]
+    }
+
+    /// The parts, in the order of the ranks.
+    pub fn parts(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.parts.iter().map(Vec::as_slice)
+    }
+
+    fn room(&mut self, world: usize) -> &mut [Vec<u8>] {
+        self.parts.resize_with(world, Vec::new);
+        &mut self.parts
+    }
+}
+
+impl Group {
+    /// Collects what every rank has, each of its own length, at most `limit` bytes.
+    pub fn all_gather_varied(&mut self, own: &[u8], limit: usize, all: &mut Gathered) -> Result<(), CollectiveError> {
+        let call = self.call::<u8>(Collective::AllGatherVaried, limit);
+        self.check_limit(call, own, limit)?;
+        let parts = all.room(self.world());
+        self.make(call, With::All, |transport, _| gather_varied::all_gather(transport, own, limit, parts))
+    }
+
+    /// Sends part j of `outgoing` to rank j and collects what every rank has for this one; each part has its own length, at
+    /// most `limit` bytes.
+    pub fn exchange_varied(
+        &mut self,
+        outgoing: &[impl AsRef<[u8]>],
+        limit: usize,
+        all: &mut Gathered,
+    ) -> Result<(), CollectiveError> {
+        let (world, parts) = (self.world(), outgoing.len());
+        let call = self.call::<u8>(Collective::ExchangeVaried, limit);
+        self.check(call, parts == world, || format!("{parts} parts are not one for each of {world} ranks"))?;
+        outgoing.iter().try_for_each(|part| self.check_limit(call, part.as_ref(), limit))?;
+        let incoming = all.room(world);
+        self.make(call, With::All, |transport, _| all_to_all::exchange_varied(transport, outgoing, limit, incoming))
+    }
+
+    /// Sends at most `limit` bytes to a rank that calls [`Group::recv_varied`] with the same limit.
+    pub fn send_varied(&mut self, data: &[u8], limit: usize, to: usize) -> Result<(), CollectiveError> {
+        let call = self.pair_call::<u8>(Collective::SendVaried, limit, With::To(to));
+        self.check_limit(call, data, limit)?;
+        self.make(call, With::To(to), |transport, _| transport.send(to, data))
+    }
+
+    /// Receives what a rank sends by [`Group::send_varied`] with the same limit.
+    pub fn recv_varied(&mut self, from: usize, limit: usize, into: &mut Vec<u8>) -> Result<(), CollectiveError> {
+        let call = self.pair_call::<u8>(Collective::SendVaried, limit, With::From(from));
+        let incoming = Incoming { from, sink: Sink::Take { into, limit } };
+        self.make(call, With::From(from), |transport, _| transport.transfer(None, Some(incoming)))
+    }
+
+    fn check_limit(&self, call: Call, part: &[u8], limit: usize) -> Result<(), CollectiveError> {
+        let bytes = part.len();
+        self.check(call, bytes <= limit, || format!("{bytes} bytes are more than the limit of {limit}"))
+    }
+}
