@@ -1,5 +1,7 @@
 //! What a trainer holds: one rank's view of all ranks, and the collectives they do together.
 
+use std::time::Instant;
+
 use crate::call::{Call, Collective};
 use crate::collective::{Algorithm, Lane, Scratch, all_to_all, barrier, deterministic, ring, rooted, tree};
 use crate::cost::Tuning;
@@ -37,6 +39,8 @@ pub struct Group {
     sequence: u32,
     /// Point-to-point messages to and from each rank.
     pairs: Vec<[u32; 2]>,
+    /// The last rank that [`Group::recv_any`] has received from.
+    pub(crate) served: usize,
     /// The call that failed, if one has.
     failed: Option<Call>,
     pub(crate) log: Log,
@@ -58,6 +62,7 @@ impl Group {
             chosen: None,
             sequence: 0,
             pairs,
+            served: 0,
             failed: None,
             log: Log::default(),
             thread: None,
@@ -270,35 +275,59 @@ impl Group {
         with: With,
         work: impl FnOnce(&mut dyn Transport, &mut Scratch) -> Result<(), TransportError>,
     ) -> Result<(), CollectiveError> {
-        let (rank, world) = (self.rank(), self.world());
-        if let Some(failed) = self.failed {
-            return Err(CollectiveError { rank, call, error: Failure::Unusable(failed) });
-        }
-        let known = |rank: usize| rank < world;
-        self.check(call, call.root.is_none_or(|root| known(root as usize)), || {
-            format!("of {world} ranks none is the root")
-        })?;
+        let began = self.log.begin();
+        self.make_since(began, call, with, work)
+    }
+
+    /// The same for a call that this rank has come to before.
+    pub(crate) fn make_since(
+        &mut self,
+        began: Option<Instant>,
+        call: Call,
+        with: With,
+        work: impl FnOnce(&mut dyn Transport, &mut Scratch) -> Result<(), TransportError>,
+    ) -> Result<(), CollectiveError> {
+        self.check_use(call)?;
+        let world = self.world();
+        let is_there = call.root.is_none_or(|root| (root as usize) < world);
+        self.check(call, is_there, || format!("of {world} ranks none is the root"))?;
         let count = match with {
             With::All => &mut self.sequence,
             With::To(peer) | With::From(peer) => {
-                self.check(call, known(peer), || format!("of {world} ranks none is rank {peer}"))?;
-                self.check(call, peer != rank, || format!("rank {rank} is itself"))?;
+                self.check_peer(call, peer)?;
                 &mut self.pairs[peer][usize::from(matches!(with, With::From(_)))]
             }
         };
         *count = call.sequence;
-        let began = self.log.begin();
         self.transport.begin(call);
         match work(&mut self.transport, &mut self.scratch) {
             Ok(()) => {
                 self.log.end(call, with, began);
                 Ok(())
             }
-            Err(error) => {
-                self.failed = Some(call);
-                Err(CollectiveError { rank, call, error: Failure::Peer(error) })
-            }
+            Err(error) => Err(self.fail(call, error)),
         }
+    }
+
+    /// Ends the use of this group.
+    pub(crate) fn fail(&mut self, call: Call, error: TransportError) -> CollectiveError {
+        self.failed = Some(call);
+        CollectiveError { rank: self.rank(), call, error: Failure::Peer(error) }
+    }
+
+    /// Refuses all calls once one has failed.
+    pub(crate) fn check_use(&self, call: Call) -> Result<(), CollectiveError> {
+        match self.failed {
+            None => Ok(()),
+            Some(failed) => Err(CollectiveError { rank: self.rank(), call, error: Failure::Unusable(failed) }),
+        }
+    }
+
+    /// Refuses to exchange messages with a rank that is not there, or with itself.
+    pub(crate) fn check_peer(&self, call: Call, peer: usize) -> Result<(), CollectiveError> {
+        let (rank, world) = (self.rank(), self.world());
+        self.check(call, peer < world, || format!("of {world} ranks none is rank {peer}"))?;
+        self.check(call, peer != rank, || format!("rank {rank} is itself"))
     }
 
     /// Refuses a call whose arguments do not fit.

@@ -1,6 +1,8 @@
 //! Messages whose length the sender decides, up to a limit that all agree on: codes are shorter than the numbers that they
 //! stand for, and how much shorter depends on the numbers.
 
+use std::time::Instant;
+
 use crate::call::{Call, Collective};
 use crate::collective::{all_to_all, gather_varied};
 use crate::group::{CollectiveError, Group};
@@ -55,7 +57,7 @@ impl Group {
         self.make(call, With::All, |transport, _| all_to_all::exchange_varied(transport, outgoing, limit, incoming))
     }
 
-    /// Sends at most `limit` bytes to a rank that calls [`Group::recv_varied`] with the same limit.
+    /// Sends at most `limit` bytes to a rank that calls [`Group::recv_varied`] or [`Group::recv_any`] with the same limit.
     pub fn send_varied(&mut self, data: &[u8], limit: usize, to: usize) -> Result<(), CollectiveError> {
         let call = self.pair_call::<u8>(Collective::SendVaried, limit, With::To(to));
         self.check_limit(call, data, limit)?;
@@ -67,6 +69,37 @@ impl Group {
         let call = self.pair_call::<u8>(Collective::SendVaried, limit, With::From(from));
         let incoming = Incoming { from, sink: Sink::Take { into, limit } };
         self.make(call, With::From(from), |transport, _| transport.transfer(None, Some(incoming)))
+    }
+
+    /// Receives what one of these ranks sends by [`Group::send_varied`] with the same limit, and says which it was: whoever
+    /// has sent something, and of several the one after the last that was received from. `None` if that is nobody until
+    /// then. Waiting for it is no fault of those that do not send; one that is gone is an error.
+    pub fn recv_any(
+        &mut self,
+        from: &[usize],
+        limit: usize,
+        into: &mut Vec<u8>,
+        until: Option<Instant>,
+    ) -> Result<Option<usize>, CollectiveError> {
+        let began = self.log.begin();
+        let with = |group: &Self, peer: usize| group.pair_call::<u8>(Collective::SendVaried, limit, With::From(peer));
+        let call = with(self, from.first().copied().unwrap_or_default());
+        self.check_use(call)?;
+        self.check(call, !from.is_empty(), || "there is nobody to receive from".to_owned())?;
+        from.iter().try_for_each(|&peer| self.check_peer(with(self, peer), peer))?;
+        let next = from.iter().position(|&peer| peer == self.served).map_or(0, |last| last + 1);
+        let order = [&from[next..], &from[..next]].concat();
+        let peer = match self.transport.wait_any(&order, until) {
+            Ok(Some(peer)) => peer,
+            Ok(None) => return Ok(None),
+            Err(error) => return Err(self.fail(with(self, error.peer), error)),
+        };
+        self.served = peer;
+        let incoming = Incoming { from: peer, sink: Sink::Take { into, limit } };
+        self.make_since(began, with(self, peer), With::From(peer), |transport, _| {
+            transport.transfer(None, Some(incoming))
+        })?;
+        Ok(Some(peer))
     }
 
     fn check_limit(&self, call: Call, part: &[u8], limit: usize) -> Result<(), CollectiveError> {

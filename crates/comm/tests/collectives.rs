@@ -2,6 +2,9 @@
 
 mod common;
 
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
 use common::{TRANSPORTS, on_ranks};
 use half::{bf16, f16};
 use proptest::prelude::*;
@@ -350,6 +353,71 @@ fn parts_of_any_length_arrive() {
                 }
             });
         }
+    }
+}
+
+/// Rank 0 receives from all others, whoever comes: everything arrives, and what comes from one comes in order.
+#[test]
+fn whoever_has_sent_something_is_received_from() {
+    const MESSAGES: usize = 40;
+    for transport in TRANSPORTS {
+        for world in [2, 4, 6] {
+            on_ranks(transport, world, |group| {
+                let (rank, limit) = (group.rank(), 300_001);
+                if rank > 0 {
+                    for turn in 0..MESSAGES {
+                        if turn % (rank + 4) == 0 {
+                            std::thread::sleep(Duration::from_micros(700 * rank as u64));
+                        }
+                        group.send_varied(&part(rank, turn), limit, 0).unwrap();
+                    }
+                    return;
+                }
+                let (mut counts, mut message) = (vec![0; world], Vec::new());
+                loop {
+                    let others: Vec<usize> = (1..world).filter(|&from| counts[from] < MESSAGES).collect();
+                    if others.is_empty() {
+                        break;
+                    }
+                    let until = Some(Instant::now() + Duration::from_micros(100));
+                    if let Some(from) = group.recv_any(&others, limit, &mut message, until).unwrap() {
+                        assert!(message == part(from, counts[from]), "{transport}, {world} ranks");
+                        counts[from] += 1;
+                    }
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn those_that_have_sent_something_take_turns() {
+    for transport in TRANSPORTS {
+        let (sent, received) = (Barrier::new(4), Barrier::new(4));
+        on_ranks(transport, 4, |group| {
+            let mut message = Vec::new();
+            if group.rank() == 0 {
+                let nobody = group.recv_any(&[3, 1, 2], 8, &mut message, Some(Instant::now())).unwrap();
+                assert_eq!(nobody, None, "{transport}");
+            }
+            sent.wait();
+            if group.rank() > 0 {
+                (0..3).for_each(|turn| group.send_varied(&[turn], 8, 0).unwrap());
+            }
+            received.wait();
+            if group.rank() == 0 {
+                for turn in 0..3 {
+                    for from in [3, 1, 2] {
+                        assert_eq!(
+                            group.recv_any(&[3, 1, 2], 8, &mut message, None).unwrap(),
+                            Some(from),
+                            "{transport}"
+                        );
+                        assert_eq!(message, [turn]);
+                    }
+                }
+            }
+        });
     }
 }
 

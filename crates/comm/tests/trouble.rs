@@ -158,6 +158,18 @@ fn wrong_arguments_are_errors_and_do_no_harm() {
                 (group.all_to_all(&five, &mut [1; 4]), "all_to_all #1 (5 i32): 5 elements go out and 4 come in"),
                 (group.send(&five, 2), "send/recv #1 (5 i32): of 2 ranks none is rank 2"),
                 (group.recv(&mut five, rank), &format!("send/recv #1 (5 i32): rank {rank} is itself")),
+                (
+                    group.recv_any(&[], 8, &mut Vec::new(), None).map(drop),
+                    "send/recv_varied #1 (8 u8): there is nobody to receive from",
+                ),
+                (
+                    group.recv_any(&[1 - rank, 5], 8, &mut Vec::new(), None).map(drop),
+                    "send/recv_varied #1 (8 u8): of 2 ranks none is rank 5",
+                ),
+                (
+                    group.exchange_varied(&[[1u8]], 8, &mut Gathered::default()),
+                    "exchange_varied #1 (8 u8): 1 parts are not one for each of 2 ranks",
+                ),
             ];
             for (result, expected) in wrong {
                 assert_eq!(result.unwrap_err().to_string(), format!("rank {rank}: {expected}"));

@@ -1,6 +1,7 @@
 //! Runs the real algorithm, each worker a thread, and notes all that happens.
 
 use std::thread;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use ringstep_comm::call::{Call, Collective};
@@ -110,6 +111,10 @@ impl Transport for Apart {
         incoming: Option<Incoming<'_>>,
     ) -> Result<(), TransportError> {
         self.mem.transfer(outgoing, incoming)
+    }
+
+    fn wait_any(&mut self, from: &[usize], until: Option<Instant>) -> Result<Option<usize>, TransportError> {
+        self.mem.wait_any(from, until)
     }
 
     fn hosts(&self) -> &[usize] {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::segment::Segment;
 use super::{
@@ -84,6 +84,10 @@ impl Transport for Mem {
     ) -> Result<(), TransportError> {
         let call = self.call.expect("a call has begun");
         self.shared.transfer(&call, outgoing, incoming)
+    }
+
+    fn wait_any(&mut self, from: &[usize], until: Option<Instant>) -> Result<Option<usize>, TransportError> {
+        self.shared.wait_any(from, until)
     }
 
     fn hosts(&self) -> &[usize] {

@@ -12,7 +12,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::call::{Call, Header};
 
@@ -126,6 +126,10 @@ pub trait Transport: Send {
         incoming: Option<Incoming<'_>>,
     ) -> Result<(), TransportError>;
 
+    /// Which of these has sent something that was not received yet; of several the first in this order. `None` if that is
+    /// nobody until then. One that is gone is an error, silence is none: nobody owes anything.
+    fn wait_any(&mut self, from: &[usize], until: Option<Instant>) -> Result<Option<usize>, TransportError>;
+
     /// The host of each rank, as small numbers.
     fn hosts(&self) -> &[usize];
 
@@ -178,6 +182,10 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
         incoming: Option<Incoming<'_>>,
     ) -> Result<(), TransportError> {
         (**self).transfer(outgoing, incoming)
+    }
+
+    fn wait_any(&mut self, from: &[usize], until: Option<Instant>) -> Result<Option<usize>, TransportError> {
+        (**self).wait_any(from, until)
     }
 
     fn hosts(&self) -> &[usize] {

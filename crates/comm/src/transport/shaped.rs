@@ -52,6 +52,10 @@ impl<T: Transport> Transport for Shaped<T> {
         self.inner.transfer(outgoing, incoming)
     }
 
+    fn wait_any(&mut self, from: &[usize], until: Option<Instant>) -> Result<Option<usize>, TransportError> {
+        self.inner.wait_any(from, until)
+    }
+
     fn hosts(&self) -> &[usize] {
         &self.hosts
     }

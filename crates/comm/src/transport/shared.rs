@@ -4,7 +4,7 @@
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringstep_cpu::wait::Patience;
 
@@ -193,6 +193,37 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// Which of these has a message in its pipe to this rank; of several the first. Peers are given by their place on this
+    /// host.
+    pub(super) fn ready(&self, from: &[usize]) -> Option<usize> {
+        let has_message = |&from: &usize| {
+            let (written, read) = self.segment.pipe_counts(from, self.index);
+            (written.load(Ordering::Acquire) - read.load(Ordering::Relaxed)) as usize >= Header::LENGTH
+        };
+        from.iter().copied().find(has_message)
+    }
+
+    /// Waits until there is one; `None` if there is none until then.
+    pub(super) fn wait_any(&self, from: &[usize], until: Option<Instant>) -> Result<Option<usize>, TransportError> {
+        let left = || until.map(|until| until.saturating_duration_since(Instant::now()));
+        loop {
+            let nap = left().map_or(NAP, |left| left.min(NAP));
+            if self.segment.bell(self.index).wait(&self.patience, Some(nap), || self.ready(from).is_some()) {
+                return Ok(self.ready(from));
+            }
+            let gone = from.iter().find(|&&index| !self.is_alive(index)).map(|&index| (index, Cause::Closed));
+            let aborted = || self.aborter.is_aborted().then(|| (from[0], Cause::Aborted));
+            if let Some((index, cause)) = gone.or_else(aborted) {
+                // It may have sent something before it left.
+                let failed = || TransportError::receiving(self.members[index], cause);
+                return self.ready(from).map(Some).ok_or_else(failed);
+            }
+            if left().is_some_and(|left| left.is_zero()) {
+                return Ok(None);
+            }
+        }
     }
 
     fn is_alive(&self, index: usize) -> bool {

@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::segment::Segment;
 use super::stream::{Line, StreamReader, StreamWriter, tray};
@@ -14,6 +15,9 @@ use super::tcp::Tcp;
 use super::{Aborter, Cause, Incoming, Outgoing, Shared, Traffic, Transport, TransportError};
 use crate::call::{Call, Collective};
 use crate::element::ElementType;
+
+/// How long a rank that waits for others of its own host does not look whether one of another has sent something.
+const TURN: Duration = Duration::from_millis(1);
 
 /// One rank's connections to all others.
 #[derive(Debug)]
@@ -139,6 +143,33 @@ impl Transport for Shm {
         };
         tcp.count(&writer, &reader);
         result
+    }
+
+    fn wait_any(&mut self, from: &[usize], until: Option<Instant>) -> Result<Option<usize>, TransportError> {
+        let far: Vec<usize> = from.iter().copied().filter(|&rank| self.places[rank].is_none()).collect();
+        let near: Vec<usize> = from.iter().filter_map(|&rank| self.places[rank]).collect();
+        if near.is_empty() {
+            return self.tcp.wait_any(&far, until);
+        }
+        let rank = |place: Option<usize>| place.map(|place| self.shared.members()[place]);
+        if far.is_empty() {
+            return self.shared.wait_any(&near, until).map(rank);
+        }
+        // A bell cannot be waited for together with a connection, so they are looked at in turn.
+        loop {
+            let now = Instant::now();
+            let turn = until.map_or(now + TURN, |until| until.min(now + TURN));
+            let far_found = self.tcp.readable(&far, now)?;
+            let near_found = match far_found {
+                Some(_) => self.shared.ready(&near),
+                None => self.shared.wait_any(&near, Some(turn))?,
+            };
+            let found = [far_found, rank(near_found)];
+            let first = from.iter().copied().find(|&rank| found.contains(&Some(rank)));
+            if first.is_some() || until.is_some_and(|until| until <= Instant::now()) {
+                return Ok(first);
+            }
+        }
     }
 
     fn hosts(&self) -> &[usize] {

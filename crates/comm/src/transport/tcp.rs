@@ -115,6 +115,29 @@ impl Tcp {
         Err(blame(Cause::TimedOut(self.timeout)))
     }
 
+    /// Which of these has sent something, within a time; of several the first.
+    pub(super) fn readable(&self, from: &[usize], deadline: Instant) -> Result<Option<usize>, TransportError> {
+        let mut sockets: Vec<_> = from.iter().map(|&peer| PollFd::new(self.peer(peer), PollFlags::IN)).collect();
+        let failed = |peer: usize, cause: Cause| TransportError::receiving(peer, cause);
+        if !poll_until(&mut sockets, deadline).map_err(|error| failed(from[0], error.into()))? {
+            return Ok(None);
+        }
+        let mut gone = None;
+        for (&peer, socket) in from.iter().zip(&sockets) {
+            if socket.revents().is_empty() {
+                continue;
+            }
+            // A connection that was closed is readable too.
+            match self.peer(peer).peek(&mut [0]) {
+                Ok(0) => gone = gone.or(Some(failed(peer, Cause::Closed))),
+                Ok(_) => return Ok(Some(peer)),
+                Err(error) if is_transient(&error) => {}
+                Err(error) => gone = gone.or(Some(failed(peer, error.into()))),
+            }
+        }
+        gone.map_or(Ok(None), Err)
+    }
+
     /// A new set of connections among some of the ranks.
     pub(super) fn subset(&mut self, members: &[usize]) -> Result<Self, TransportError> {
         let leader = members[0];
@@ -183,6 +206,23 @@ impl Transport for Tcp {
         self.count(&writer, &reader);
         self.tray = tray;
         result
+    }
+
+    fn wait_any(&mut self, from: &[usize], until: Option<Instant>) -> Result<Option<usize>, TransportError> {
+        let sleep = || loop {
+            let slice = Instant::now() + SLICE;
+            if let Some(peer) = self.readable(from, until.map_or(slice, |until| until.min(slice)))? {
+                return Ok(Some(peer));
+            }
+            if self.aborter.is_aborted() {
+                return Err(TransportError::receiving(from[0], Cause::Aborted));
+            }
+            if until.is_some_and(|until| until <= Instant::now()) {
+                return Ok(None);
+            }
+        };
+        let look = || self.readable(from, Instant::now()).map(|found| found.map(Some)).transpose();
+        self.patience.wait(LOOKS, look, sleep)
     }
 
     fn hosts(&self) -> &[usize] {
