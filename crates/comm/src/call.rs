@@ -27,10 +27,11 @@ pub enum Collective {
     AllGatherVaried,
     ExchangeVaried,
     SendVaried,
+    Meet,
 }
 
 impl Collective {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::AllReduce,
         Self::Reduce,
         Self::Broadcast,
@@ -45,6 +46,7 @@ impl Collective {
         Self::AllGatherVaried,
         Self::ExchangeVaried,
         Self::SendVaried,
+        Self::Meet,
     ];
 
     /// The name of the method of [`Group`](crate::Group).
@@ -64,7 +66,13 @@ impl Collective {
             Self::AllGatherVaried => "all_gather_varied",
             Self::ExchangeVaried => "exchange_varied",
             Self::SendVaried => "send/recv_varied",
+            Self::Meet => "meet",
         }
+    }
+
+    /// Whether those that take part owe each other messages, so that silence is a fault.
+    pub(crate) fn counts_silence(self) -> bool {
+        self != Self::Meet
     }
 }
 

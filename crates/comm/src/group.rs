@@ -201,6 +201,13 @@ impl Group {
         self.make(call, With::All, |transport, _| barrier::wait(transport))
     }
 
+    /// Returns once all ranks have called it, however long that takes: a barrier for ranks that come from work of their own,
+    /// where one that is slow is not at fault. One that is gone is an error.
+    pub fn meet(&mut self) -> Result<(), CollectiveError> {
+        let call = self.call::<u8>(Collective::Meet, 0);
+        self.make(call, With::All, |transport, _| barrier::wait(transport))
+    }
+
     /// Sends `data` to a rank that calls [`Group::recv`].
     pub fn send<T: Element>(&mut self, data: &[T], to: usize) -> Result<(), CollectiveError> {
         let call = self.pair_call::<T>(Collective::SendRecv, data.len(), With::To(to));

@@ -181,6 +181,65 @@ fn wrong_arguments_are_errors_and_do_no_harm() {
 }
 
 #[test]
+fn a_rank_that_is_slow_to_meet_is_not_dead() {
+    for transport in TRANSPORTS {
+        on_patient_ranks(transport, 3, Duration::from_millis(100), |group| {
+            for slow in [1, 2] {
+                if group.rank() == slow {
+                    std::thread::sleep(Duration::from_millis(400));
+                }
+                group.meet().unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn one_that_is_gone_is_named_while_others_meet() {
+    for transport in TRANSPORTS {
+        let errors = on_patient_ranks(transport, 3, Duration::from_millis(100), |group| {
+            if group.rank() == 1 {
+                std::thread::sleep(Duration::from_millis(400));
+                return None;
+            }
+            Some(group.meet().unwrap_err().to_string())
+        });
+        let errors: Vec<String> = errors.into_iter().flatten().collect();
+        assert!(errors.iter().all(|error| error.ends_with(": connection closed")), "{transport}: {errors:?}");
+        assert!(errors.iter().any(|error| error.contains("rank 1: connection")), "{transport}: {errors:?}");
+    }
+}
+
+#[test]
+fn receiving_from_any_waits_for_the_slow_and_names_the_dead() {
+    for transport in TRANSPORTS {
+        let (received, done) = (AtomicBool::new(false), AtomicBool::new(false));
+        let errors = on_patient_ranks(transport, 4, Duration::from_millis(100), |group| {
+            match group.rank() {
+                0 => {
+                    let mut message = Vec::new();
+                    assert_eq!(group.recv_any(&[1, 2, 3], 8, &mut message, None).unwrap(), Some(2), "{transport}");
+                    received.store(true, Ordering::Relaxed);
+                    let error = group.recv_any(&[1, 2, 3], 8, &mut message, None).unwrap_err();
+                    done.store(true, Ordering::Relaxed);
+                    return error.to_string();
+                }
+                1 => wait_for(&done),
+                2 => {
+                    std::thread::sleep(Duration::from_millis(400));
+                    group.send_varied(&[1], 8, 0).unwrap();
+                    wait_for(&done);
+                }
+                _ => wait_for(&received),
+            }
+            String::new()
+        });
+        let expected = "rank 0: send/recv_varied #1 (8 u8): recv from rank 3: connection closed";
+        assert_eq!(errors[0], expected, "{transport}");
+    }
+}
+
+#[test]
 fn a_part_that_is_too_long_names_its_rank() {
     for transport in TRANSPORTS {
         let errors = on_ranks(transport, 3, |group| {

@@ -29,7 +29,7 @@ pub use shaped::Shaped;
 pub use shared::Shared;
 pub use traffic::Traffic;
 
-/// How long a rank waits for a peer that neither sends nor accepts anything.
+/// How long a rank waits for a peer that neither sends nor accepts what it owes.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A message to another rank.
@@ -116,7 +116,8 @@ pub trait Transport: Send {
     /// How many ranks there are.
     fn world(&self) -> usize;
 
-    /// Messages from now on belong to this call; each carries it, and one that carries another is an error.
+    /// Messages from now on belong to this call; each carries it, and one that carries another is an error. The call also
+    /// says whether a peer that is silent for too long is one.
     fn begin(&mut self, call: Call);
 
     /// Sends one message and receives another at once; either may be missing.

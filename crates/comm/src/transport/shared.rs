@@ -164,14 +164,16 @@ impl Shared {
         // Another rank may be a turn ahead, never more.
         let is_missing =
             |&index: &usize| self.segment.progress(index).load(Ordering::Relaxed).wrapping_sub(turn) >= u32::MAX / 2;
-        self.wait(|nap| gate.wait(&self.patience, nap, last), || (0..self.members.len()).filter(is_missing))
+        let limit = Some(self.timeout);
+        self.wait(limit, |nap| gate.wait(&self.patience, nap, last), || (0..self.members.len()).filter(is_missing))
             .map_err(|(index, cause)| TransportError::receiving(self.members[index], cause))
     }
 
     /// Waits by naps until one of them brings what is waited for, or until one of the members that this depends on is
-    /// gone or has been silent for too long, or it is aborted.
+    /// gone or has been silent for longer than `limit`, or it is aborted.
     fn wait<M: Iterator<Item = usize>>(
         &self,
+        limit: Option<Duration>,
         nap: impl Fn(Duration) -> bool,
         missing: impl Fn() -> M,
     ) -> Result<(), (usize, Cause)> {
@@ -186,7 +188,7 @@ impl Shared {
             let given_up = if self.aborter.is_aborted() {
                 Some(Cause::Aborted)
             } else {
-                (waited >= self.timeout).then_some(Cause::TimedOut(self.timeout))
+                limit.filter(|&limit| waited >= limit).map(Cause::TimedOut)
             };
             if let (Some(cause), Some(index)) = (given_up, missing().next()) {
                 return Err((index, cause));
@@ -270,11 +272,16 @@ impl Shared {
                     || reading.is_some_and(|reader| reader.can_move(segment, self.index))
             };
             let bell = self.segment.bell(self.index);
-            self.wait(|nap| bell.wait(&self.patience, Some(nap), || ready(&self.segment)), || std::iter::once(on))
-                .map_err(|(_, cause)| match reading.is_some() {
-                    true => TransportError::receiving(self.members[on], cause),
-                    false => TransportError::sending(self.members[on], cause),
-                })?;
+            let limit = call.collective.counts_silence().then_some(self.timeout);
+            self.wait(
+                limit,
+                |nap| bell.wait(&self.patience, Some(nap), || ready(&self.segment)),
+                || std::iter::once(on),
+            )
+            .map_err(|(_, cause)| match reading.is_some() {
+                true => TransportError::receiving(self.members[on], cause),
+                false => TransportError::sending(self.members[on], cause),
+            })?;
         }
         let both = [writer.map(|writer| writer.traffic()), reader.map(|reader| reader.traffic())];
         both.into_iter().flatten().for_each(|message| self.traffic += message);
