@@ -18,7 +18,7 @@ pub fn check(design: &Design, need: Result<Need, NetworkError>, workers: usize) 
 }
 
 fn refuse(design: &Design, need: Need, workers: usize, there: u64) -> Result<()> {
-    let total = (need.total() as u64).saturating_mul(workers as u64);
+    let total = (need.total() as u64).saturating_mul(workers as u64).saturating_add(need.snapshots as u64);
     let of_all = match workers {
         1 => String::new(),
         _ => format!("{workers} workers of {} need {}: ", bytes(need.total() as u64), bytes(total)),
@@ -35,7 +35,7 @@ fn refuse(design: &Design, need: Need, workers: usize, there: u64) -> Result<()>
         show(need.model.workspace),
         show(need.optimizer),
         show(need.batches),
-        show(need.testing),
+        show(need.testing.saturating_add(need.snapshots)),
         bytes(there),
     );
     Ok(())
@@ -102,6 +102,10 @@ mod tests {
                 && refusal.contains("247 kB for the optimizer, 12.3 MB for batches and 0 B for tests")
         );
         assert!(refusal.ends_with(&format!("; this machine has {}", bytes(enough - 1))), "{refusal}");
+        // One rank keeps the models that are tested in the end, not each.
+        let tested = Need { snapshots: 1000, ..need };
+        assert!(refuse(&lenet5, tested, 4, enough + 1000).is_ok());
+        assert!(refuse(&lenet5, tested, 4, enough + 999).unwrap_err().to_string().contains("and 1.0 kB for tests"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use ringstep_data::mnist::MNIST;
 use ringstep_data::synthetic;
 use ringstep_nn::Architecture;
 use ringstep_train::job::{Design, Length};
-use ringstep_train::{Job, Sync};
+use ringstep_train::{Job, SyncMethod};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -216,9 +216,14 @@ pub fn design(model: &str) -> Result<Design> {
     Ok(Design::new(model, architecture.network())?)
 }
 
+/// The instructions of this name.
+fn named_instructions(name: &str) -> Result<Instructions> {
+    lookup("instructions", name, &Instructions::ALL, Instructions::name)
+}
+
 /// The instruction level of this name, if this machine has it.
 pub fn level(name: &str) -> Result<Level> {
-    Ok(lookup("instructions", name, &Instructions::ALL, Instructions::name)?.level()?)
+    Ok(named_instructions(name)?.level()?)
 }
 
 /// Reads a TOML file; an error names the line.
@@ -310,7 +315,7 @@ impl Settings {
     pub fn complete(mut self, mode: Mode) -> Result<Self> {
         ensure!(self.epochs.is_none() || self.steps.is_none(), "epochs and steps are both given: which of them?");
         self.complete_ways(mode)?;
-        let single = mode == Mode::Train && self.sync[0] == Sync::Single.name();
+        let single = mode == Mode::Train && self.sync[0] == SyncMethod::Single.name();
         if let (true, Some(workers @ 2..)) = (single, self.workers) {
             let batch = workers.saturating_mul(self.batch.unwrap_or(course::BATCH));
             bail!("single has one worker, not {workers}: the same job is --sync single --workers 1 --batch {batch}");
@@ -369,7 +374,8 @@ impl Settings {
             accumulate: self.accumulate.expect(COMPLETE),
             length: self.steps.map_or_else(|| Length::Epochs(self.epochs.expect(COMPLETE)), Length::Steps),
             threads: self.threads.expect(COMPLETE),
-            level: level(self.instructions.as_deref().expect(COMPLETE))?,
+            instructions: self.instructions()?,
+            init: self.init.clone(),
             rule: self.rule()?,
             lr: self.lr.expect(COMPLETE),
             warm_up: self.warm_up()?,
@@ -385,6 +391,13 @@ impl Settings {
             trace_steps: self.trace.expect(COMPLETE),
             predict: self.predict.expect(COMPLETE),
         })
+    }
+
+    /// What the workers of a completed row compute with; known to be there if they are on this machine.
+    fn instructions(&self) -> Result<Instructions> {
+        let instructions = named_instructions(self.instructions.as_deref().unwrap_or_default())?;
+        instructions.level()?;
+        Ok(instructions)
     }
 
     /// What a completed row trains.

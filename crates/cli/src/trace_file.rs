@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use ringstep_train::trace::{Lane, Span};
+use ringstep_train::trace::{Span, Track};
 use serde_json::{Value, json};
 
 /// The file is a whole document at any time, so whatever kills the run leaves it valid: each addition is one write, which
@@ -20,22 +20,22 @@ pub struct TraceFile {
 const BEGIN: &str = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
 const END: &str = "\n]}\n";
 
-fn lane_number(lane: Lane) -> usize {
-    match lane {
-        Lane::Computation => 0,
-        Lane::Communication => 1,
+fn track_number(track: Track) -> usize {
+    match track {
+        Track::Computation => 0,
+        Track::Communication => 1,
     }
 }
 
 impl TraceFile {
-    /// Begins the file with the names of the ranks and their lanes.
+    /// Begins the file with the names of the ranks and their tracks.
     pub fn create(path: &Path, workers: usize) -> Result<Self> {
         let file = File::create(path).with_context(|| path.display().to_string())?;
-        let name = |what: &str, rank: usize, lane: usize, name: Value| json!({ "ph": "M", "name": what, "pid": rank, "tid": lane, "args": { "name": name } });
+        let name = |what: &str, rank: usize, track: usize, name: Value| json!({ "ph": "M", "name": what, "pid": rank, "tid": track, "args": { "name": name } });
         let rank = |rank: usize| {
-            let lanes = [(Lane::Computation, "computation"), (Lane::Communication, "communication")];
-            let lanes = lanes.map(|(lane, text)| name("thread_name", rank, lane_number(lane), text.into()));
-            std::iter::once(name("process_name", rank, 0, format!("rank {rank}").into())).chain(lanes)
+            let tracks = [(Track::Computation, "computation"), (Track::Communication, "communication")];
+            let tracks = tracks.map(|(track, text)| name("thread_name", rank, track_number(track), text.into()));
+            std::iter::once(name("process_name", rank, 0, format!("rank {rank}").into())).chain(tracks)
         };
         let names: Vec<String> = (0..workers).flat_map(rank).map(|event| event.to_string()).collect();
         let mut trace = Self { path: path.to_owned(), file, length: 0 };
@@ -64,7 +64,7 @@ fn event(rank: usize, span: &Span) -> Value {
         "name": span.name,
         "cat": span.kind.name(),
         "pid": rank,
-        "tid": lane_number(span.lane),
+        "tid": track_number(span.track),
         "ts": span.began * 1e6,
         "dur": span.seconds * 1e6,
         "args": { "step": span.step },
@@ -89,7 +89,7 @@ mod tests {
         let mut trace = TraceFile::create(&path, 2).unwrap();
         assert_eq!(events().len(), 6);
         let span = |name: &str, step| Span {
-            lane: Lane::Communication,
+            track: Track::Communication,
             name: name.to_owned(),
             kind: Kind::Communication,
             step,

@@ -55,11 +55,11 @@ pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
     by_workers.iter().try_for_each(|job| job.validate(data.train.len()))?;
     // Workers that are started by another command may be anywhere, but each is on a machine.
     let here = |job: &Job| if settings.start_with.is_some() { 1 } else { job.workers };
-    by_workers.iter().try_for_each(|job| memory::check(&job.model, job.need(), here(job)))?;
+    by_workers.iter().try_for_each(|job| memory::check(&job.model, job.need(data.train.len()), here(job)))?;
     // Who asked for so many is warned at once; who did not is told with the results, which it explains.
     let crowd = by_workers.first().and_then(|job| workers::crowd(here(job), job.threads));
     let warned = crowd.as_deref().filter(|_| asked || args.json).map(show::warn).is_some();
-    if let Some(init) = &settings.init {
+    if let Some(init) = &jobs[0].init {
         checkpoint::load(&mut jobs[0].model.build_small(), init)?;
     }
 

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail, ensure};
 use ringstep_comm::Algorithm;
 use ringstep_data::shard::Deal;
-use ringstep_train::Sync;
+use ringstep_train::SyncMethod;
 use ringstep_train::batch_norm::BatchNorm;
 use ringstep_train::strategy::AUTO;
 
@@ -15,8 +15,12 @@ use crate::workers::{Launch, ProcessTransport};
 const TRACED_STEPS: usize = 50;
 
 /// What `compare` compares unless told otherwise: the course's ways, and the one that hides its communication.
-const COMPARED: [Sync; 4] =
-    [Sync::Single, Sync::GatherScatter, Sync::AllReduce(None), Sync::Ddp { algorithm: None, bucket: None }];
+const COMPARED: [SyncMethod; 4] = [
+    SyncMethod::Single,
+    SyncMethod::GatherScatter,
+    SyncMethod::AllReduce { algorithm: None },
+    SyncMethod::Ddp { algorithm: None, bucket: None },
+];
 
 /// The algorithm of this name; `None` for auto.
 pub fn named_algorithm(name: &str) -> Result<Option<Algorithm>> {
@@ -25,8 +29,8 @@ pub fn named_algorithm(name: &str) -> Result<Option<Algorithm>> {
 }
 
 /// The way of this name, with nothing else said about it.
-fn named_way(name: &str) -> Result<Sync> {
-    lookup("way to synchronise", name, &Sync::ALL, Sync::name)
+fn named_way(name: &str) -> Result<SyncMethod> {
+    lookup("way to synchronise", name, &SyncMethod::ALL, SyncMethod::name)
 }
 
 impl Settings {
@@ -35,7 +39,7 @@ impl Settings {
         if self.sync.is_empty() {
             self.sync = match mode {
                 Mode::Compare => COMPARED.iter().map(|sync| sync.name().to_owned()).collect(),
-                Mode::Train => vec![Sync::AllReduce(None).name().to_owned()],
+                Mode::Train => vec![SyncMethod::AllReduce { algorithm: None }.name().to_owned()],
             };
         }
         if let Some(twice) = (1..self.sync.len()).find(|&at| self.sync[..at].contains(&self.sync[at])) {
@@ -45,11 +49,11 @@ impl Settings {
             bail!("train runs one way of synchronising, not {}: choose with --sync, or use compare", self.sync.len());
         }
         let ways = self.sync.iter().map(|name| named_way(name)).collect::<Result<Vec<_>>>()?;
-        let ddp = Sync::Ddp { algorithm: None, bucket: None }.name();
+        let ddp = SyncMethod::Ddp { algorithm: None, bucket: None }.name();
         if self.bucket.is_some() && !self.sync.iter().any(|way| way == ddp) {
             bail!("--bucket belongs to {ddp}, not to {}", self.sync.join(", "));
         }
-        let data_parallel = Sync::DataParallel.name();
+        let data_parallel = SyncMethod::DataParallel.name();
         if mode == Mode::Train && self.sync[0] == data_parallel {
             let launch = self.launch.get_or_insert_with(|| Launch::Threads.name().to_owned());
             if *launch != Launch::Threads.name() {
@@ -59,13 +63,17 @@ impl Settings {
         if mode == Mode::Train && self.sync[0] == data_parallel && self.verify_every.is_some() {
             bail!("--verify-every: {data_parallel} has one model, that of rank 0: nothing can differ");
         }
-        if ways.iter().any(|way| matches!(way, Sync::AllReduce(_) | Sync::Ddp { .. })) {
+        if ways.iter().any(|way| matches!(way, SyncMethod::AllReduce { .. } | SyncMethod::Ddp { .. })) {
             self.algorithm.get_or_insert_with(|| Algorithm::Ring.name().to_owned());
         } else if self.algorithm.is_some() {
-            bail!("--algorithm belongs to {} and {ddp}, not to {}", Sync::AllReduce(None).name(), self.sync.join(", "));
+            bail!(
+                "--algorithm belongs to {} and {ddp}, not to {}",
+                SyncMethod::AllReduce { algorithm: None }.name(),
+                self.sync.join(", ")
+            );
         }
         self.accumulate.get_or_insert(1);
-        if ways != [Sync::DataParallel] {
+        if ways != [SyncMethod::DataParallel] {
             self.shard.get_or_insert_with(|| Deal::default().name().to_owned());
         } else if self.shard.is_some() {
             bail!("--shard: in {data_parallel} rank 0 deals every batch out, and no worker has a shard");
@@ -78,13 +86,14 @@ impl Settings {
 
     /// Without what belongs to other ways than those that the flags name.
     pub(crate) fn for_ways_of(mut self, flags: &Self) -> Self {
-        let named = |names: &[Sync]| flags.sync.iter().any(|way| names.iter().any(|sync| sync.name() == way));
-        let (all_reduce, ddp) = (Sync::AllReduce(None), Sync::Ddp { algorithm: None, bucket: None });
+        let named = |names: &[SyncMethod]| flags.sync.iter().any(|way| names.iter().any(|sync| sync.name() == way));
+        let (all_reduce, ddp) =
+            (SyncMethod::AllReduce { algorithm: None }, SyncMethod::Ddp { algorithm: None, bucket: None });
         if !flags.sync.is_empty() {
             self.algorithm = self.algorithm.filter(|_| named(&[all_reduce, ddp]));
             self.bucket = self.bucket.filter(|_| named(&[ddp]));
         }
-        let data_parallel = flags.sync == [Sync::DataParallel.name()];
+        let data_parallel = flags.sync == [SyncMethod::DataParallel.name()];
         if data_parallel {
             (self.shard, self.launch) = (None, None);
         }
@@ -99,11 +108,11 @@ impl Settings {
     pub fn rows(&self) -> Vec<Self> {
         let row = |way: &String| {
             let mut row = Self { sync: vec![way.clone()], ..self.clone() };
-            if way == Sync::Single.name() {
+            if way == SyncMethod::Single.name() {
                 row.batch = row.batch.zip(row.workers).map(|(batch, workers)| batch.saturating_mul(workers));
                 row.workers = row.workers.map(|workers| workers.min(1));
             }
-            if way == Sync::DataParallel.name() {
+            if way == SyncMethod::DataParallel.name() {
                 row.launch = Some(Launch::Threads.name().to_owned());
             }
             row
@@ -112,7 +121,7 @@ impl Settings {
     }
 
     /// The way of a completed row.
-    pub(crate) fn way(&self) -> Result<Sync> {
+    pub(crate) fn way(&self) -> Result<SyncMethod> {
         let algorithm = self.algorithm.as_deref().map_or(Ok(None), named_algorithm)?;
         if algorithm.is_some_and(Algorithm::needs_shared_memory)
             && (self.launch()?, self.transport()?) == (Launch::Processes, ProcessTransport::Tcp)
@@ -121,8 +130,8 @@ impl Settings {
         }
         let bucket = self.bucket.as_deref().map(parse_bytes).transpose()?;
         Ok(match named_way(&self.sync[0])? {
-            Sync::AllReduce(_) => Sync::AllReduce(algorithm),
-            Sync::Ddp { .. } => Sync::Ddp { algorithm, bucket },
+            SyncMethod::AllReduce { .. } => SyncMethod::AllReduce { algorithm },
+            SyncMethod::Ddp { .. } => SyncMethod::Ddp { algorithm, bucket },
             other => other,
         })
     }
@@ -135,7 +144,9 @@ impl Settings {
         if !design.normalises() {
             bail!("--batch-norm {name}: {} has no batch norm", design.name);
         }
-        Ok(mode)
+        // There each step begins with all of rank 0's model anyway.
+        let replicated = self.way()? == SyncMethod::DataParallel;
+        Ok(if replicated && mode == BatchNorm::Broadcast { BatchNorm::Local } else { mode })
     }
 
     /// How images are dealt out to the workers of a completed row.
@@ -158,9 +169,9 @@ mod tests {
         let error = bucket(&["all-reduce"]).complete(Mode::Train).unwrap_err();
         assert_eq!(error.to_string(), "--bucket belongs to ddp, not to all-reduce");
         let row = bucket(&["ddp"]).complete(Mode::Train).unwrap();
-        assert_eq!(row.way().unwrap(), Sync::Ddp { algorithm: Some(Algorithm::Ring), bucket: Some(1 << 20) });
+        assert_eq!(row.way().unwrap(), SyncMethod::Ddp { algorithm: Some(Algorithm::Ring), bucket: Some(1 << 20) });
         let row = ways(&["ddp"]).complete(Mode::Train).unwrap();
-        assert_eq!(row.way().unwrap(), Sync::Ddp { algorithm: Some(Algorithm::Ring), bucket: None });
+        assert_eq!(row.way().unwrap(), SyncMethod::Ddp { algorithm: Some(Algorithm::Ring), bucket: None });
     }
 
     #[test]
@@ -179,8 +190,11 @@ mod tests {
     fn flags_for_another_way_leave_the_files_options_behind() {
         let file = Settings { bucket: Some("1MiB".into()), ..ways(&["ddp"]) }.complete(Mode::Train).unwrap();
         let with = |flags: Settings| flags.over(file.clone()).complete(Mode::Train).unwrap();
-        assert_eq!(with(ways(&["gather-scatter"])).way().unwrap(), Sync::GatherScatter);
-        assert_eq!(with(ways(&["all-reduce"])).way().unwrap(), Sync::AllReduce(Some(Algorithm::Ring)));
+        assert_eq!(with(ways(&["gather-scatter"])).way().unwrap(), SyncMethod::GatherScatter);
+        assert_eq!(
+            with(ways(&["all-reduce"])).way().unwrap(),
+            SyncMethod::AllReduce { algorithm: Some(Algorithm::Ring) }
+        );
         assert_eq!(with(Settings { launch: Some("threads".into()), ..Settings::default() }).transport, None);
         assert_eq!(with(ways(&["data-parallel"])).launch().unwrap(), Launch::Threads);
         assert_eq!(with(Settings::default()), file);

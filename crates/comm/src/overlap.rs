@@ -1,7 +1,6 @@
 //! Collectives that go on while the caller computes: what hides communication behind backward.
 
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::time::Instant;
 
 use ringstep_cpu::background::Background;
 use ringstep_cpu::wait::Patience;
@@ -10,15 +9,6 @@ use crate::group::Group;
 
 /// How often the communication thread looks for something to do between two looks at the clock.
 const LOOKS: u32 = 64;
-
-/// When an all-reduce went on.
-#[derive(Debug, Clone, Copy)]
-pub struct Reduced {
-    /// It began.
-    pub began: Instant,
-    /// The result was there.
-    pub ended: Instant,
-}
 
 /// Takes what the communication thread is to do something with, in the order in which that happens.
 #[derive(Debug)]

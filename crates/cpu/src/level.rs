@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 #[cfg(target_arch = "aarch64")]
 use crate::simd::Neon;
 use crate::simd::Portable;
@@ -86,7 +88,8 @@ impl fmt::Display for Level {
 }
 
 /// Which level somebody asks for; whether this machine has it is another matter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Instructions {
     /// The widest that the machine has.
     #[default]

@@ -5,9 +5,10 @@
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+use serde::{Deserialize, Serialize};
 
 /// What may happen to training images. By default nothing.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Augment {
     /// Pad with [`MARGIN`] pixels on each side, then take a window of the old size at random.
     pub crop: bool,

@@ -7,9 +7,11 @@
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+use serde::{Deserialize, Serialize};
 
 /// How an epoch's images are dealt out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Deal {
     /// Every p-th image, as PyTorch's DistributedSampler deals.
     #[default]
@@ -60,6 +62,17 @@ impl Shard {
         whole.min(self.images - step * whole)
     }
 
+    /// Images that this rank alone takes in a step: none, if it has run out.
+    pub fn own_images(&self, step: usize) -> usize {
+        self.mine().saturating_sub(step * self.batch).min(self.batch)
+    }
+
+    /// Images that this rank takes in an epoch. However they are dealt out, the first ranks have one more where it does
+    /// not come out even.
+    fn mine(&self) -> usize {
+        self.images.saturating_sub(self.rank).div_ceil(self.world)
+    }
+
     /// This rank's images of an epoch, in the order in which it trains on them.
     pub fn epoch(&self, epoch: usize) -> Vec<usize> {
         let mut order = Vec::new();
@@ -72,8 +85,7 @@ impl Shard {
         order.clear();
         order.extend(0..self.images);
         self.shuffle(epoch, order);
-        // Either way the first ranks have one more where it does not come out even.
-        let mine = self.images.saturating_sub(self.rank).div_ceil(self.world);
+        let mine = self.mine();
         let (first, stride) = match self.deal {
             Deal::Strided => (self.rank, self.world),
             Deal::Contiguous => (self.rank * (self.images / self.world) + self.rank.min(self.images % self.world), 1),
@@ -141,7 +153,9 @@ mod tests {
                     .flat_map(|rank| {
                         let rank = shard(images, rank, world, batch, Some(9));
                         assert_eq!(rank.steps(), single.steps());
-                        batch_of(&rank.epoch(4), step, batch).to_vec()
+                        let own = batch_of(&rank.epoch(4), step, batch).to_vec();
+                        assert_eq!(rank.own_images(step), own.len());
+                        own
                     })
                     .collect();
                 let alone: BTreeSet<usize> = batch_of(&single.epoch(4), step, world * batch).iter().copied().collect();

@@ -1,7 +1,10 @@
 //! How the learning rate changes from step to step.
 
+use serde::{Deserialize, Serialize};
+
 /// The course of the learning rate after the warm-up.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Curve {
     /// Always the same.
     Constant,
@@ -22,7 +25,8 @@ pub enum Curve {
 }
 
 /// The beginning, where a large learning rate would do harm (Goyal et al., 2017).
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum WarmUp {
     /// Grows evenly up to the full rate.
     Linear {

@@ -6,9 +6,13 @@ use std::time::{Duration, Instant};
 
 use ringstep_comm::{CollectiveError, Group, How, Op};
 use ringstep_nn::Model;
+use serde::{Deserialize, Serialize};
+
+use crate::world::{CHIEF, World};
 
 /// What workers share of batch norm's statistics. Tests use rank 0's running statistics in any case.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum BatchNorm {
     /// Each normalises over its own images, and keeps running statistics of them.
     #[default]
@@ -33,9 +37,28 @@ impl BatchNorm {
     }
 }
 
+/// The chief's running statistics for everybody.
+pub(crate) struct Broadcast {
+    label: u16,
+}
+
+impl Broadcast {
+    pub fn new(world: &mut World<'_>) -> Self {
+        Self { label: world.label("statistics") }
+    }
+
+    /// Before a step.
+    pub fn before(&self, world: &mut World<'_>, model: &mut Model) -> Result<(), CollectiveError> {
+        match model.has_statistics() {
+            true => world.workers_for(self.label).broadcast(model.statistics_mut(), CHIEF),
+            false => Ok(()),
+        }
+    }
+}
+
 /// Ranks that normalise together. They have connections of their own, since gradients may be on their way at the same
 /// time.
-pub(crate) struct Together {
+pub(crate) struct SyncBatchNorm {
     shared: Arc<Shared>,
 }
 
@@ -49,7 +72,7 @@ struct Shared {
     nanoseconds: AtomicU64,
 }
 
-impl Together {
+impl SyncBatchNorm {
     /// From now on the model's batch norm normalises over all ranks.
     pub fn begin(model: &mut Model, group: &mut Group) -> Result<Self, CollectiveError> {
         let shared = Arc::new(Shared::default());

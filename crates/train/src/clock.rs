@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::strategy::Synced;
+use crate::trace::Kind;
 
 /// Adds up the time spent computing, communicating and waiting for data, and remembers how long each step took.
 #[derive(Debug)]
@@ -32,34 +32,13 @@ impl Clock {
         }
     }
 
-    /// Books the time of `work` as computation.
-    pub fn computing<R>(&mut self, work: impl FnOnce() -> R) -> R {
-        let began = Instant::now();
-        let result = work();
-        self.compute += began.elapsed();
-        result
-    }
-
-    /// Books the time of `work` as communication.
-    pub fn communicating<R>(&mut self, work: impl FnOnce() -> R) -> R {
-        let began = Instant::now();
-        let result = work();
-        self.communication += began.elapsed();
-        result
-    }
-
-    /// Books the time of `work` as waiting for data.
-    pub fn loading<R>(&mut self, work: impl FnOnce() -> R) -> R {
-        let began = Instant::now();
-        let result = work();
-        self.data += began.elapsed();
-        result
-    }
-
-    /// Books a backward that began then and has ended just now, with the collectives in it or after it.
-    pub(crate) fn synchronising(&mut self, began: Instant, synced: &Synced) {
-        self.compute += synced.ready - began;
-        self.communication += synced.ready.elapsed();
+    /// Books the time that something of this kind took.
+    pub fn book(&mut self, kind: Kind, time: Duration) {
+        match kind {
+            Kind::Forward | Kind::Backward | Kind::Optimizer => self.compute += time,
+            Kind::Communication => self.communication += time,
+            Kind::Data => self.data += time,
+        }
     }
 
     /// So much of what was booked as computation was communication.

@@ -3,6 +3,7 @@
 use std::io;
 
 use ringstep_comm::CollectiveError;
+use ringstep_cpu::MissingInstructions;
 
 use crate::checkpoint::CheckpointError;
 use crate::fit::Misfit;
@@ -19,6 +20,14 @@ pub enum WorkerError {
     /// The model cannot take the images.
     #[error(transparent)]
     Misfit(#[from] Misfit),
+    /// The rank's machine is not the one that the job was made for.
+    #[error("rank {rank}: {error}")]
+    NoInstructions {
+        /// The rank there.
+        rank: usize,
+        /// What it has and has not.
+        error: MissingInstructions,
+    },
     /// The system gives no thread to load images on.
     #[error("rank {rank}: no thread to load images: {error}")]
     NoLoader {

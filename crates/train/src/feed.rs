@@ -1,95 +1,112 @@
-//! Where a rank's batches come from: its own loader, or rank 0, which deals its batches out.
+//! Where a replica's batches come from: its own loader, or a rank that deals its batches out to all.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use ringstep_comm::{CollectiveError, Group};
+use ringstep_comm::CollectiveError;
 use ringstep_data::Dataset;
 use ringstep_data::canvas::Canvas;
 use ringstep_data::loader::{Batch, Loader, Plan};
 use ringstep_data::shard::Shard;
 
-use crate::clock::Clock;
+use crate::Job;
 use crate::error::WorkerError;
-use crate::{Job, Sync};
+use crate::recorder::Recorder;
+use crate::trace::Kind;
+use crate::world::World;
 
-/// A rank's batches, one after the other.
+/// Who loads what a rank trains on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// Each rank loads its own.
+    Own,
+    /// This rank loads for all.
+    DealtBy(usize),
+}
+
+/// A replica's batches, one after the other.
 pub(crate) enum Feed {
     /// Each rank loads its own.
     Own(Loader),
-    /// Rank 0 loads for all, and deals each batch out in equal parts; the last ones may be smaller.
+    /// One rank loads for all, and deals each batch out in equal parts; the last ones may be smaller.
     Dealt {
-        /// On rank 0.
+        dealer: usize,
+        /// On the dealer.
         loader: Option<Loader>,
-        /// What rank 0 loaded, filled up so that all parts are as long.
+        /// What the dealer loaded, filled up so that all parts are as long.
         whole: Batch,
         /// This rank's part.
         part: Batch,
+        /// Numbers in an image.
+        length: usize,
+        /// Of the exchange.
+        label: u16,
     },
 }
 
 impl Feed {
     /// Begins to load what this rank trains on.
-    pub fn start(job: &Job, data: &Dataset, canvas: &Canvas, rank: usize) -> Result<Self, WorkerError> {
-        let images = data.train.len();
+    pub fn start(
+        source: Source,
+        job: &Job,
+        data: &Dataset,
+        canvas: &Canvas,
+        shard: &Shard,
+        world: &mut World<'_>,
+    ) -> Result<Self, WorkerError> {
         let start = |shard| {
             start_loader(Plan {
                 images: Arc::clone(&data.train),
                 shard,
-                steps: job.batches_in_all(images),
+                steps: job.batches_in_all(data.train.len()),
                 canvas: canvas.clone(),
                 augment: job.augment,
                 seed: job.seed,
             })
         };
-        if job.sync != Sync::DataParallel {
-            return Ok(Self::Own(start(job.shard(rank, images))?));
-        }
-        let whole = Shard { world: 1, batch: job.workers * job.batch, ..job.shard(0, images) };
-        let loader = (rank == 0).then(|| start(whole)).transpose()?;
-        Ok(Self::Dealt { loader, whole: Batch::default(), part: Batch::default() })
+        let Source::DealtBy(dealer) = source else { return Ok(Self::Own(start(shard.clone())?)) };
+        let whole = Shard { rank: 0, world: 1, batch: shard.world * shard.batch, ..shard.clone() };
+        let loader = (world.rank() == dealer).then(|| start(whole)).transpose()?;
+        let (whole, part, length) = (Batch::default(), Batch::default(), canvas.len());
+        Ok(Self::Dealt { dealer, loader, whole, part, length, label: world.label("scatter") })
     }
 
-    /// The next batch, which is this rank's part of a batch of `together` images of `length` numbers each, and the moment
-    /// when it was loaded; what follows is dealing it out.
+    /// Gets the next batch, this rank's part of the `global_batch` images that all ranks take.
     pub fn next(
         &mut self,
-        clock: &mut Clock,
-        group: &mut Group,
-        together: usize,
-        length: usize,
-    ) -> Result<(&Batch, Instant), CollectiveError> {
+        world: &mut World<'_>,
+        recorder: &mut Recorder,
+        global_batch: usize,
+    ) -> Result<(), CollectiveError> {
         const ENOUGH: &str = "there is a batch for each step";
         match self {
             Self::Own(loader) => {
-                let batch = clock.loading(|| loader.next()).expect(ENOUGH);
-                Ok((batch, Instant::now()))
+                recorder.timed(Kind::Data, "data", || loader.next().expect(ENOUGH));
             }
-            Self::Dealt { loader, whole, part } => {
-                let each = together.div_ceil(group.world());
+            Self::Dealt { dealer, loader, whole, part, length, label } => {
+                let (rank, ranks) = (world.rank(), world.workers().world());
+                let each = global_batch.div_ceil(ranks);
                 if let Some(loader) = loader {
-                    let batch = clock.loading(|| loader.next()).expect(ENOUGH);
+                    let batch = recorder.timed(Kind::Data, "data", || loader.next().expect(ENOUGH));
                     whole.images.clone_from(&batch.images);
                     whole.labels.clone_from(&batch.labels);
-                    whole.images.resize(each * group.world() * length, 0.0);
-                    whole.labels.resize(each * group.world(), 0);
+                    whole.images.resize(each * ranks * *length, 0.0);
+                    whole.labels.resize(each * ranks, 0);
                 }
-                part.images.resize(each * length, 0.0);
+                part.images.resize(each * *length, 0.0);
                 part.labels.resize(each, 0);
-                let loaded = Instant::now();
-                clock.communicating(|| {
-                    group.scatter(&whole.images, &mut part.images, 0)?;
-                    group.scatter(&whole.labels, &mut part.labels, 0)
-                })?;
-                let mine = together.saturating_sub(group.rank() * each).min(each);
-                part.images.truncate(mine * length);
+                let workers = world.workers_for(*label);
+                workers.scatter(&whole.images, &mut part.images, *dealer)?;
+                workers.scatter(&whole.labels, &mut part.labels, *dealer)?;
+                recorder.exchanged(world);
+                let mine = global_batch.saturating_sub(rank * each).min(each);
+                part.images.truncate(mine * *length);
                 part.labels.truncate(mine);
-                Ok((part, loaded))
             }
         }
+        Ok(())
     }
 
-    /// The batch that [`Feed::next`] has returned last.
+    /// The batch that [`Feed::next`] got last.
     pub fn current(&self) -> &Batch {
         match self {
             Self::Own(loader) => loader.current(),

@@ -1,8 +1,9 @@
 //! What there is to do: parsed and validated once, then trusted.
 
 use std::ops::Range;
+use std::path::PathBuf;
 
-use ringstep_cpu::Level;
+use ringstep_cpu::{Instructions, Level};
 use ringstep_data::Shape;
 use ringstep_data::augment::Augment;
 use ringstep_data::shard::{Deal, Shard};
@@ -10,17 +11,19 @@ use ringstep_nn::optim::Rule;
 use ringstep_nn::schedule::{Curve, Schedule, WarmUp};
 use ringstep_nn::team::Team;
 use ringstep_nn::{Model, Network, NetworkError};
+use serde::{Deserialize, Serialize};
 
-use crate::Sync;
+use crate::SyncMethod;
 use crate::batch_norm::BatchNorm;
+use crate::world::Role;
 
 /// One training job, the same on all ranks.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     /// What to train.
     pub model: Design,
     /// How the workers stay in step.
-    pub sync: Sync,
+    pub sync: SyncMethod,
     /// How many there are.
     pub workers: usize,
     /// Images that a worker takes at once.
@@ -31,8 +34,10 @@ pub struct Job {
     pub length: Length,
     /// Threads that a worker computes on.
     pub threads: usize,
-    /// The instructions that it computes with.
-    pub level: Level,
+    /// The instructions that it computes with; whether its machine has them is seen there.
+    pub instructions: Instructions,
+    /// A file with the initial weights; without one the seed decides.
+    pub init: Option<PathBuf>,
     /// How parameters follow their gradients.
     pub rule: Rule,
     /// The full learning rate.
@@ -64,7 +69,8 @@ pub struct Job {
 }
 
 /// A network and what it is called.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "NamedNetwork", into = "NamedNetwork")]
 pub struct Design {
     /// A name, or the file that it came from.
     pub name: String,
@@ -112,8 +118,30 @@ impl Design {
     }
 }
 
+/// A design on its way to another process, which checks it again.
+#[derive(Serialize, Deserialize)]
+struct NamedNetwork {
+    name: String,
+    network: Network,
+}
+
+impl TryFrom<NamedNetwork> for Design {
+    type Error = NetworkError;
+
+    fn try_from(NamedNetwork { name, network }: NamedNetwork) -> Result<Self, NetworkError> {
+        Self::new(name, network)
+    }
+}
+
+impl From<Design> for NamedNetwork {
+    fn from(Design { name, network, .. }: Design) -> Self {
+        Self { name, network }
+    }
+}
+
 /// When a job is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Length {
     /// After all images have been seen so many times.
     Epochs(usize),
@@ -195,7 +223,7 @@ pub enum JobError {
 impl Job {
     /// A job of which nothing else is said: plain SGD with a learning rate of 0.01, one thread a worker, images in the
     /// order of the files.
-    pub fn new(model: Design, sync: Sync, workers: usize, batch: usize, length: Length) -> Self {
+    pub fn new(model: Design, sync: SyncMethod, workers: usize, batch: usize, length: Length) -> Self {
         Self {
             model,
             sync,
@@ -204,7 +232,8 @@ impl Job {
             accumulate: 1,
             length,
             threads: 1,
-            level: Level::best(),
+            instructions: Instructions::Auto,
+            init: None,
             rule: Rule::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 },
             lr: 0.01,
             warm_up: WarmUp::Linear { epochs: 0.0 },
@@ -229,7 +258,7 @@ impl Job {
             Length::Epochs(_) => "epochs",
             Length::Steps(_) => "steps",
         };
-        let bucket = if let Sync::Ddp { bucket: Some(bytes), .. } = self.sync { bytes } else { 1 };
+        let bucket = if let SyncMethod::Ddp { bucket: Some(bytes), .. } = self.sync { bytes } else { 1 };
         let counts = [
             (bucket, "bytes a bucket"),
             (self.workers, "workers"),
@@ -278,7 +307,7 @@ impl Job {
         if self.threads > MAX_THREADS {
             return Err(JobError::TooManyThreads(self.threads));
         }
-        if self.sync == Sync::Single && self.workers > 1 {
+        if self.sync == SyncMethod::Single && self.workers > 1 {
             return Err(JobError::SingleWithWorkers(self.workers));
         }
         if self.workers > MAX_WORKERS {
@@ -300,6 +329,16 @@ impl Job {
             return Err(JobError::TooLong { epochs: length, steps });
         }
         Ok(())
+    }
+
+    /// How many ranks there are: workers first, then those that serve them.
+    pub fn ranks(&self) -> usize {
+        self.workers + self.sync.servers(self.workers)
+    }
+
+    /// What a rank is there for.
+    pub fn role(&self, rank: usize) -> Role {
+        rank.checked_sub(self.workers).map_or(Role::Worker, Role::Server)
     }
 
     /// A rank's part of so many training images.
@@ -327,6 +366,12 @@ impl Job {
         self.shard(0, images).steps().div_ceil(self.accumulate)
     }
 
+    /// Tests in the course of the training; the last is that of the final model and comes on top.
+    pub fn tests_before_the_last(&self, images: usize) -> usize {
+        let whole_epochs = (self.steps(images) - 1) / self.steps_an_epoch(images);
+        self.test_every.map_or(0, |every| whole_epochs / every)
+    }
+
     /// Which of an epoch's batches belong to one of its steps; the last step may have fewer.
     pub fn batches(&self, step: usize, images: usize) -> Range<usize> {
         let start = step * self.accumulate;
@@ -345,13 +390,14 @@ impl Job {
 
 #[cfg(test)]
 mod tests {
+    use ringstep_comm::Algorithm;
     use ringstep_nn::Architecture;
 
     use super::*;
 
     fn course_job() -> Job {
         let lenet5 = Design::new("lenet5", Architecture::LeNet5.network()).unwrap();
-        Job::new(lenet5, Sync::GatherScatter, 4, 5, Length::Epochs(100))
+        Job::new(lenet5, SyncMethod::GatherScatter, 4, 5, Length::Epochs(100))
     }
 
     #[test]
@@ -389,16 +435,76 @@ mod tests {
             refusal(&|job: &mut Job| job.test_every = Some(0)),
             "0 epochs from test to test: at least 1 is needed"
         );
-        assert_eq!(refusal(&|job: &mut Job| job.sync = Sync::Single), "single has one worker, not 4");
+        assert_eq!(refusal(&|job: &mut Job| job.sync = SyncMethod::Single), "single has one worker, not 4");
         assert_eq!(refusal(&|job: &mut Job| job.accumulate = 0), "0 batches a step: at least 1 is needed");
         assert_eq!(
             refusal(&|job: &mut Job| job.accumulate = 6),
             "a step of 6 batches is longer than an epoch of 5: accumulate less"
         );
         assert_eq!(
-            refusal(&|job: &mut Job| job.sync = Sync::Ddp { algorithm: None, bucket: Some(0) }),
+            refusal(&|job: &mut Job| job.sync = SyncMethod::Ddp { algorithm: None, bucket: Some(0) }),
             "0 bytes a bucket: at least 1 is needed"
         );
+    }
+
+    #[test]
+    fn a_job_that_went_over_the_wire_is_the_same() {
+        let plain = course_job();
+        let algorithms = Algorithm::ALL.map(Some).into_iter().chain([None]);
+        let syncs = algorithms.flat_map(|algorithm| {
+            let ddp = |bucket| SyncMethod::Ddp { algorithm, bucket };
+            [SyncMethod::AllReduce { algorithm }, ddp(None), ddp(Some(usize::MAX))]
+        });
+        let syncs = syncs.chain(SyncMethod::ALL).map(|sync| Job { sync, ..plain.clone() });
+        let rules = [
+            Rule::Sgd { momentum: 0.9, nesterov: true, weight_decay: 1e-4 },
+            Rule::Adam { betas: [0.9, 0.999], weight_decay: 0.1 },
+            Rule::AdamW { betas: [0.8, 0.99], weight_decay: 0.3 },
+            Rule::Lars { momentum: 0.7, weight_decay: f32::MIN_POSITIVE, trust: 1e-3 },
+        ];
+        let rules = rules.map(|rule| Job { rule, ..plain.clone() });
+        let curves = [
+            Curve::Constant,
+            Curve::Step { every: 0.3, factor: 0.1 },
+            Curve::Cosine,
+            Curve::Polynomial { power: 1.0 / 3.0 },
+        ];
+        let curves = curves.map(|curve| Job { curve, ..plain.clone() });
+        let warm_ups = [WarmUp::Linear { epochs: 0.7 }, WarmUp::Constant { epochs: 1.1, factor: 0.1 }];
+        let warm_ups = warm_ups.map(|warm_up| Job { warm_up, ..plain.clone() });
+        let instructions = Instructions::ALL.map(|instructions| Job { instructions, ..plain.clone() });
+        let batch_norms = BatchNorm::ALL.map(|batch_norm| Job { batch_norm, ..plain.clone() });
+        let deals = Deal::ALL.map(|deal| Job { deal, ..plain.clone() });
+        let models = Architecture::ALL
+            .map(|architecture| Job { model: Design::new("some", architecture.network()).unwrap(), ..plain.clone() });
+        let other = Job {
+            length: Length::Steps(7),
+            init: Some("/some/where.safetensors".into()),
+            lr: 0.1,
+            label_smoothing: 0.1,
+            seed: u64::MAX,
+            shuffle: true,
+            augment: Augment { crop: true, flip: true },
+            test_every: Some(1),
+            verify_every: Some(2),
+            trace_steps: 3,
+            predict: true,
+            ..plain.clone()
+        };
+        let jobs = syncs.chain(rules).chain(curves).chain(warm_ups).chain(instructions).chain(batch_norms);
+        for job in jobs.chain(deals).chain(models).chain([plain.clone(), other]) {
+            let line = serde_json::to_string(&job).unwrap();
+            assert_eq!(serde_json::from_str::<Job>(&line).unwrap(), job, "{line}");
+        }
+    }
+
+    /// Nobody can slip a network past the checks on the way.
+    #[test]
+    fn a_design_is_checked_again_when_it_arrives() {
+        let mut line = serde_json::to_value(course_job().model).unwrap();
+        line["network"]["input"] = serde_json::json!([1, 1, 1]);
+        let error = serde_json::from_value::<Design>(line).unwrap_err();
+        assert!(error.to_string().starts_with("layer "), "{error}");
     }
 
     #[test]

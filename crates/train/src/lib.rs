@@ -6,16 +6,18 @@
 //! | what there is to do, validated | [`job`] |
 //! | how images stand in a model's input | [`fit`] |
 //! | how workers stay in step | [`strategy`] |
-//! | where a rank's batches come from | `feed` |
-//! | how good a model is on the test images | `evaluate` |
+//! | who is there, and what for | [`world`] |
+//! | a model in training, and where its batches come from | `replica`, `feed` |
+//! | how good a model is on the test images | `evaluate`, `snapshots` |
 //! | why a rank stops before the end | [`error`] |
 //! | batch norm over all ranks' images | [`batch_norm`] |
 //! | whether ranks are still equal | [`verify`] |
-//! | where the time goes | [`clock`], [`timebase`], [`trace`] |
+//! | where the time goes | `recorder`, [`clock`], [`timebase`], [`trace`] |
 //! | what a rank says | [`records`] |
 //! | what all ranks together did | [`steps`], [`summary`] |
 //! | weights as files | [`checkpoint`] |
 
+mod backward_times;
 pub mod batch_norm;
 pub mod checkpoint;
 pub mod clock;
@@ -25,7 +27,10 @@ mod feed;
 pub mod fit;
 pub mod job;
 pub mod memory;
+mod recorder;
 pub mod records;
+mod replica;
+mod snapshots;
 pub mod steps;
 pub mod strategy;
 pub mod summary;
@@ -33,6 +38,7 @@ pub mod timebase;
 pub mod trace;
 pub mod verify;
 pub mod worker;
+pub mod world;
 
 pub use job::Job;
-pub use strategy::Sync;
+pub use strategy::SyncMethod;

@@ -85,10 +85,23 @@ pub struct Epoch {
     pub parts: Parts,
     /// Bytes sent to synchronise gradients.
     pub bytes_sent: u64,
-    /// Test images that this rank classified after the epoch; 0 if there was no test.
-    pub test_images: usize,
+}
+
+/// One rank's part of a test of the model as it was at some moment of the training.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, PartialEq)]
+pub struct Tested {
+    /// The last epoch before it, from 0.
+    pub epoch: usize,
+    /// Steps done by then.
+    pub step: usize,
+    /// Seconds of training by then.
+    pub seconds: f64,
+    /// Bytes that rank 0 had sent by then.
+    pub bytes_sent: u64,
+    /// Test images that this rank classified.
+    pub images: usize,
     /// How many of them rightly.
-    pub test_correct: usize,
+    pub correct: usize,
 }
 
 /// What a rank has to show at the end.
@@ -113,10 +126,8 @@ pub struct Outcome {
     pub messages_sent: u64,
     /// Seconds of a step's communication that the cost model expects to be exposed, if it was asked.
     pub predicted_comm: Option<f64>,
-    /// Test images that this rank classified.
-    pub test_images: usize,
-    /// How many of them rightly.
-    pub test_correct: usize,
+    /// The tests, in the order of their models; the last is that of the final one.
+    pub tests: Vec<Tested>,
     /// Of the weights as a safetensors file.
     pub weights_sha256: String,
 }

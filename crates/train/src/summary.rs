@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Job;
-use crate::records::{Epoch, Outcome};
+use crate::records::{Epoch, Outcome, Tested};
 use crate::steps::StepSummary;
 
 /// One run, as `--json` prints it and `summary.json` holds it.
@@ -99,19 +99,17 @@ pub fn sum_up(job: &Job, ranks: &[RankRecord], steps: &[StepSummary]) -> Result<
     let epoch_losses = per_image(|epoch| epoch.loss_sum);
     let epoch_accuracies = per_image(|epoch| epoch.correct as f64);
 
-    let mut epoch_test_accuracies: Vec<Option<f64>> = (0..epochs)
-        .map(|epoch| {
-            let images = over_ranks(epoch, |epoch| epoch.test_images as f64);
-            (images > 0.0).then(|| over_ranks(epoch, |epoch| epoch.test_correct as f64) / images)
-        })
-        .collect();
+    // All ranks have classified their parts with the same models.
+    let mut epoch_test_accuracies: Vec<Option<f64>> = vec![None; epochs];
+    for (test, Tested { epoch, .. }) in ranks[0].outcome.tests.iter().enumerate() {
+        let over_ranks = |part: fn(&Tested) -> usize| ranks.iter().map(|rank| part(&rank.outcome.tests[test])).sum();
+        let (images, correct): (usize, usize) = (over_ranks(|test| test.images), over_ranks(|test| test.correct));
+        epoch_test_accuracies[*epoch] = Some(correct as f64 / images as f64);
+    }
+    let test_accuracy = epoch_test_accuracies[epochs - 1].expect("the final model is tested");
 
     let outcomes = || ranks.iter().map(|rank| &rank.outcome);
     let mean = |time: fn(&Outcome) -> f64| outcomes().map(time).sum::<f64>() / ranks.len() as f64;
-    let test_images: usize = outcomes().map(|outcome| outcome.test_images).sum();
-    let test_correct: usize = outcomes().map(|outcome| outcome.test_correct).sum();
-    let test_accuracy = test_correct as f64 / test_images as f64;
-    epoch_test_accuracies[epochs - 1] = Some(test_accuracy);
     let mut instructions: Vec<&str> = outcomes().map(|outcome| outcome.instructions.as_str()).collect();
     instructions.sort_unstable();
     instructions.dedup();

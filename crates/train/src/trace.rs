@@ -5,12 +5,11 @@ use std::time::Instant;
 use ringstep_nn::Model;
 use serde::{Deserialize, Serialize};
 
-use crate::strategy::Synced;
 use crate::timebase::Timebase;
 
-/// What a rank does at the same time as something else.
+/// A row of a rank's timeline. Collectives go on beside computation, so there are two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Lane {
+pub enum Track {
     /// Forward, backward, optimizer, and waiting for data.
     Computation,
     /// Collectives.
@@ -20,8 +19,8 @@ pub enum Lane {
 /// Something that went on for some time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Span {
-    /// Beside what.
-    pub lane: Lane,
+    /// Where it is drawn.
+    pub track: Track,
     /// What.
     pub name: String,
     /// What sort of thing: data, forward, backward, optimizer or communication.
@@ -71,26 +70,20 @@ pub(crate) struct Tracer {
     timebase: Timebase,
     /// Steps to trace.
     steps: usize,
-    /// What collectives are about.
-    labels: Vec<String>,
     spans: Vec<Span>,
 }
 
 impl Tracer {
-    pub fn new(timebase: Timebase, steps: usize, labels: Vec<String>) -> Self {
-        Self { timebase, steps, labels, spans: Vec::new() }
+    pub fn new(timebase: Timebase, steps: usize) -> Self {
+        Self { timebase, steps, spans: Vec::new() }
     }
 
-    /// Something went on from `began` until now.
-    pub fn since(&mut self, step: usize, kind: Kind, name: &str, began: Instant) {
-        self.between(step, kind, name, began, Instant::now());
-    }
-
+    /// Something went on.
     pub fn between(&mut self, step: usize, kind: Kind, name: &str, began: Instant, ended: Instant) {
         if step < self.steps {
-            let lane = if kind == Kind::Communication { Lane::Communication } else { Lane::Computation };
+            let track = if kind == Kind::Communication { Track::Communication } else { Track::Computation };
             let (name, seconds) = (name.to_owned(), (ended - began).as_secs_f64());
-            self.spans.push(Span { lane, name, kind, step, began: self.timebase.seconds(began), seconds });
+            self.spans.push(Span { track, name, kind, step, began: self.timebase.seconds(began), seconds });
         }
     }
 
@@ -106,17 +99,6 @@ impl Tracer {
                     layer.backward.began + layer.backward.took,
                 );
             }
-        }
-    }
-
-    /// A step's collectives.
-    pub fn reductions(&mut self, step: usize, synced: &Synced) {
-        if step < self.steps {
-            let labels = std::mem::take(&mut self.labels);
-            for (label, reduced) in labels.iter().zip(&synced.reductions) {
-                self.between(step, Kind::Communication, label, reduced.began, reduced.ended);
-            }
-            self.labels = labels;
         }
     }
 

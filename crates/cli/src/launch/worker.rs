@@ -95,7 +95,7 @@ fn on_one_host(hosts: &[usize]) -> Result<()> {
 
 /// A task with all that it needs.
 pub(super) enum Prepared {
-    Train { job: Box<Job>, init: Option<PathBuf>, data: Dataset, model_file: PathBuf },
+    Train { job: Box<Job>, data: Dataset, model_file: PathBuf },
     Bench(bench::Plan),
 }
 
@@ -105,7 +105,7 @@ impl Prepared {
             Task::Bench(plan) => Self::Bench(plan),
             Task::Train { settings, model_file } => {
                 let (job, data) = (Box::new(settings.job()?), datasets::load(&settings)?);
-                Self::Train { job, init: settings.init, data, model_file }
+                Self::Train { job, data, model_file }
             }
         })
     }
@@ -114,9 +114,9 @@ impl Prepared {
     pub fn perform(&self, mut group: Group, say: &dyn Fn(Message)) -> Result<Message> {
         match self {
             Self::Bench(plan) => bench::time_all(plan, &mut group, &|timing| say(Message::Timed(timing))),
-            Self::Train { job, init, data, model_file } => {
+            Self::Train { job, data, model_file } => {
                 let mut report = |report| say(Message::Report(report));
-                let (outcome, weights) = worker::run(job, init.as_deref(), data, &mut group, &mut report)?;
+                let (outcome, weights) = worker::run(job, data, &mut group, &mut report)?;
                 if group.rank() == 0 {
                     file::write_whole(model_file, &weights).with_context(|| model_file.display().to_string())?;
                 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use ringstep_train::trace::{Lane, Span};
+use ringstep_train::trace::{Span, Track};
 
 use super::chart::nice_step;
 use crate::html::escape;
@@ -12,7 +12,7 @@ use crate::train::Row;
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 74.0;
 const RIGHT: f64 = 14.0;
-const LANE: f64 = 18.0;
+const TRACK: f64 = 18.0;
 const GAP: f64 = 10.0;
 const AXIS: f64 = 26.0;
 
@@ -31,7 +31,7 @@ fn svg(ranks: &[Vec<&Span>]) -> String {
     let all = || ranks.iter().flatten();
     let start = all().map(|span| span.began).fold(f64::INFINITY, f64::min);
     let length = all().map(|span| span.began + span.seconds).fold(f64::NEG_INFINITY, f64::max) - start;
-    let row = 2.0 * LANE + GAP;
+    let row = 2.0 * TRACK + GAP;
     let bottom = row * ranks.len() as f64;
     let x = |time: f64| LEFT + (time - start) / length * (WIDTH - LEFT - RIGHT);
     let mut svg = format!(
@@ -51,19 +51,19 @@ fn svg(ranks: &[Vec<&Span>]) -> String {
     for (rank, spans) in ranks.iter().enumerate() {
         let top = row * rank as f64;
         let _ =
-            write!(svg, r#"<text class="name end" x="{}" y="{}">rank {rank}</text>"#, LEFT - 10.0, top + LANE + 5.0);
+            write!(svg, r#"<text class="name end" x="{}" y="{}">rank {rank}</text>"#, LEFT - 10.0, top + TRACK + 5.0);
         for span in spans {
-            let lane = match span.lane {
-                Lane::Computation => top,
-                Lane::Communication => top + LANE,
+            let y = match span.track {
+                Track::Computation => top,
+                Track::Communication => top + TRACK,
             };
             let (left, right) = (x(span.began), x(span.began + span.seconds));
             let _ = write!(
                 svg,
-                r#"<rect class="{}" x="{left:.2}" y="{lane}" width="{:.2}" height="{}"><title>{} {}: {}</title></rect>"#,
+                r#"<rect class="{}" x="{left:.2}" y="{y}" width="{:.2}" height="{}"><title>{} {}: {}</title></rect>"#,
                 span.kind.name(),
                 (right - left).max(0.3),
-                LANE - 2.0,
+                TRACK - 2.0,
                 span.kind.name(),
                 escape(&span.name),
                 seconds(span.seconds),

@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 use crate::element::Element;
 use crate::transport::TransportError;
 
@@ -24,7 +26,8 @@ use lane::InSharedMemory;
 pub use lane::{Combine, Event, Lane, Observer, Scratch};
 
 /// How an all-reduce goes about it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[repr(u8)]
 pub enum Algorithm {
     /// Rank 0 collects, reduces and hands back: [`gather_scatter`].

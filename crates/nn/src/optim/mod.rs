@@ -6,11 +6,14 @@ mod sgd;
 
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 use crate::Model;
 use crate::team::Team;
 
 /// How a parameter follows its gradient. The numbers mean what they mean in PyTorch.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Rule {
     /// Stochastic gradient descent.
     Sgd {

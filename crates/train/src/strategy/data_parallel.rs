@@ -1,42 +1,76 @@
 //! DataParallel: rank 0 alone holds the model. Each step it hands a copy to the others, deals its batch out, and collects
 //! the gradients; what `torch.nn.DataParallel` does with the devices of one process.
 
-use std::time::Instant;
-
-use ringstep_comm::overlap::Reduced;
-use ringstep_comm::{Algorithm, CollectiveError, Group, Op};
+use ringstep_comm::{Algorithm, CollectiveError, Op};
 use ringstep_nn::Model;
+use ringstep_nn::optim::Rule;
 
-use super::{Numbers, Pass, Strategy, Synced};
+use super::{CostInputs, Next, Progress, Strategy};
+use crate::error::WorkerError;
+use crate::feed::Source;
+use crate::replica::Replica;
+use crate::world::{CHIEF, World};
 
-/// The rank that holds the model.
-const HOLDER: usize = 0;
+/// The chief holds the model.
+pub struct DataParallel {
+    replicate: u16,
+    gradients: u16,
+}
 
-pub struct DataParallel;
+impl DataParallel {
+    pub fn new(world: &mut World<'_>) -> Self {
+        Self { replicate: world.label("replicate"), gradients: world.label("gradients to rank 0") }
+    }
+
+    /// Gives everybody the chief's parameters.
+    fn replicate(&self, world: &mut World<'_>, model: &mut Model) -> Result<(), CollectiveError> {
+        world.workers_for(self.replicate).broadcast(model.values_mut(), CHIEF)
+    }
+}
 
 impl Strategy for DataParallel {
-    fn replicate(&mut self, group: &mut Group, model: &mut Model) -> Result<(), CollectiveError> {
-        group.broadcast(model.values_mut(), HOLDER)
+    fn before(
+        &mut self,
+        world: &mut World<'_>,
+        replicas: &mut [Replica<'_>],
+        progress: &Progress,
+    ) -> Result<Next, WorkerError> {
+        let next = progress.next();
+        if next != Next::End {
+            let model = &mut replicas[0].model;
+            self.replicate(world, model)?;
+            if model.has_statistics() {
+                world.workers_for(self.replicate).broadcast(model.statistics_mut(), CHIEF)?;
+            }
+        }
+        Ok(next)
     }
 
-    fn backward(&mut self, group: &mut Group, model: &mut Model, pass: Pass<'_>) -> Result<Synced, CollectiveError> {
-        pass.alone(model);
-        let ready = Instant::now();
-        group.reduce(model.gradients_mut(), Op::Sum, HOLDER)?;
-        Ok(Synced::new(ready, vec![Reduced { began: ready, ended: Instant::now() }]))
+    fn backward(&mut self, world: &mut World<'_>, replica: &mut Replica<'_>, scale: f32) -> Result<(), WorkerError> {
+        replica.backward(scale);
+        Ok(world.workers_for(self.gradients).reduce(replica.model.gradients_mut(), Op::Sum, CHIEF)?)
     }
 
-    fn steps_on(&self, rank: usize) -> bool {
-        rank == HOLDER
+    fn finish(&mut self, world: &mut World<'_>, replicas: &mut [Replica<'_>]) -> Result<(), WorkerError> {
+        Ok(self.replicate(world, &mut replicas[0].model)?)
     }
 
-    fn labels(&self, _: &Model) -> Vec<String> {
-        vec!["gradients to rank 0".to_owned()]
+    fn source(&self) -> Source {
+        Source::DealtBy(CHIEF)
     }
 
-    /// Up and down a tree go the gradients and the parameters. The images that rank 0 deals out are left out.
-    fn predict(&self, numbers: &Numbers, model: &Model) -> f64 {
+    fn rule(&self, rule: Rule, rank: usize) -> Option<Rule> {
+        (rank == CHIEF).then_some(rule)
+    }
+
+    /// The chief has taken a step of which the others do not know yet.
+    fn replicas_equal(&self) -> bool {
+        false
+    }
+
+    /// Up and down a tree go the gradients and the parameters. The images that the chief deals out are left out.
+    fn predict(&self, inputs: &CostInputs, model: &Model) -> Option<f64> {
         let all = model.parameters().iter().filter(|parameter| parameter.trained).map(|p| p.range().len()).sum();
-        numbers.all_reduce(Some(Algorithm::Tree), all)
+        Some(inputs.all_reduce(Some(Algorithm::Tree), all))
     }
 }

@@ -3,61 +3,123 @@
 mod buckets;
 mod data_parallel;
 mod ddp;
+mod method;
 mod per_parameter;
 
-use std::time::Instant;
-
 use ringstep_comm::cost::Tuning;
-use ringstep_comm::overlap::Reduced;
-use ringstep_comm::{Algorithm, CollectiveError, Group, How};
+use ringstep_comm::{Algorithm, How};
 use ringstep_cpu::Level;
 use ringstep_nn::Model;
 use ringstep_nn::kernels::rows::add_slice;
+use ringstep_nn::optim::Rule;
 
 pub use self::buckets::Buckets;
+pub use self::method::{AUTO, SyncMethod};
+use crate::error::WorkerError;
+use crate::feed::Source;
+use crate::replica::Replica;
+use crate::world::World;
 
-/// A way of keeping replicas equal.
+/// How workers stay in step. The training loop calls the first three in this order in every step, the fourth in the end,
+/// and knows no more. What is not said otherwise is plain training of one rank.
 pub(crate) trait Strategy {
-    /// Before a step's first forward: gives this rank the model, where it does not keep one of its own in step.
-    fn replicate(&mut self, _: &mut Group, _: &mut Model) -> Result<(), CollectiveError> {
+    /// Before a step's first forward: gets the parameters, where a rank does not keep its own in step. Says which step of
+    /// the job comes now, or that there is none left.
+    fn before(
+        &mut self,
+        _world: &mut World<'_>,
+        _replicas: &mut [Replica<'_>],
+        progress: &Progress,
+    ) -> Result<Next, WorkerError> {
+        Ok(progress.next())
+    }
+
+    /// The last backward of a replica's step; its gradients are multiplied by `scale`.
+    fn backward(&mut self, _world: &mut World<'_>, replica: &mut Replica<'_>, scale: f32) -> Result<(), WorkerError> {
+        replica.backward(scale);
         Ok(())
     }
 
-    /// The last backward of a step. When it returns, the gradients of all ranks that [take steps](Strategy::steps_on) are
-    /// the sum over all ranks.
-    ///
-    /// Each rank divides its gradients by the images of the whole step, not by its own, so the sum is the average over
-    /// all images, also where ranks have different numbers of them.
-    fn backward(&mut self, group: &mut Group, model: &mut Model, pass: Pass<'_>) -> Result<Synced, CollectiveError>;
+    /// After the backward of all replicas: new parameters.
+    fn update(&mut self, _world: &mut World<'_>, replicas: &mut [Replica<'_>], turn: Turn) -> Result<(), WorkerError> {
+        replicas.iter_mut().for_each(|replica| replica.optimize(turn.lr));
+        Ok(())
+    }
 
-    /// Whether a rank's optimizer takes steps.
-    fn steps_on(&self, _rank: usize) -> bool {
+    /// After the last step: leaves one final model, the same bits in every worker's first replica.
+    fn finish(&mut self, _world: &mut World<'_>, _replicas: &mut [Replica<'_>]) -> Result<(), WorkerError> {
+        Ok(())
+    }
+
+    /// What the gradients of a step of the job are the mean over.
+    fn weighting(&self, _step: usize) -> Weighting {
+        Weighting::WholeStep
+    }
+
+    /// Where a rank's images come from.
+    fn source(&self) -> Source {
+        Source::Own
+    }
+
+    /// How the replicas of a rank follow their gradients, if they do.
+    fn rule(&self, rule: Rule, _rank: usize) -> Option<Rule> {
+        Some(rule)
+    }
+
+    /// Whether all workers have the same parameters right now, after [`Strategy::update`].
+    fn replicas_equal(&self) -> bool {
         true
     }
 
-    /// What each of a step's collectives is about, in their order.
-    fn labels(&self, model: &Model) -> Vec<String>;
-
-    /// Seconds of communication that remain exposed in a step if these numbers hold.
-    fn predict(&self, numbers: &Numbers, model: &Model) -> f64;
-}
-
-/// What a backward needs.
-pub(crate) struct Pass<'a> {
-    pub images: &'a [f32],
-    pub labels: &'a [u8],
-    /// One over the images of the whole step.
-    pub scale: f32,
-    /// Gradients of the step's earlier batches, to be added; none if there were none.
-    pub accumulated: &'a [f32],
-}
-
-impl Pass<'_> {
-    /// Backward, without anybody else.
-    fn alone(&self, model: &mut Model) {
-        model.backward(self.images, self.labels, self.scale);
-        add(model.gradients_mut(), self.accumulated);
+    /// The parameters that stand for the job right now, on the chief.
+    fn view<'a>(&'a self, replicas: &'a mut [Replica<'_>]) -> &'a [f32] {
+        replicas[0].model.values_mut()
     }
+
+    /// Seconds of communication that remain exposed in a step by the cost model, if it knows.
+    fn predict(&self, inputs: &CostInputs, model: &Model) -> Option<f64>;
+}
+
+/// Which step comes now. Learning rate, epochs and tests go by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// This one, counted from 0.
+    Step(usize),
+    /// None: the job is done.
+    End,
+}
+
+/// How far a rank has come.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Progress {
+    /// Steps that it has done.
+    pub done: usize,
+    /// Steps of the job.
+    pub of: usize,
+}
+
+impl Progress {
+    /// The step after those that are done.
+    pub fn next(&self) -> Next {
+        if self.done < self.of { Next::Step(self.done) } else { Next::End }
+    }
+}
+
+/// A step of the job, and its learning rate.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Turn {
+    pub step: usize,
+    pub lr: f32,
+}
+
+/// What a rank's gradient is the mean over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weighting {
+    /// The images of all ranks in this step, so that the sum over the ranks is the mean over all images, also where ranks
+    /// have different numbers of them.
+    WholeStep,
+    /// This replica's own images.
+    OwnImages,
 }
 
 /// Adds numbers where there are some.
@@ -66,24 +128,8 @@ pub(crate) fn add(to: &mut [f32], numbers: &[f32]) {
     add_slice(Level::best(), &mut to[..count], &numbers[..count]);
 }
 
-/// How a backward went.
-pub(crate) struct Synced {
-    /// This rank's last gradient was written.
-    pub ready: Instant,
-    /// When each collective went on.
-    pub reductions: Vec<Reduced>,
-    /// All was done.
-    pub ended: Instant,
-}
-
-impl Synced {
-    fn new(ready: Instant, reductions: Vec<Reduced>) -> Self {
-        Self { ready, reductions, ended: Instant::now() }
-    }
-}
-
 /// What predictions rest on.
-pub(crate) struct Numbers {
+pub(crate) struct CostInputs {
     pub tuning: Tuning,
     pub hosts: Vec<usize>,
     pub shared: bool,
@@ -91,7 +137,7 @@ pub(crate) struct Numbers {
     pub backward: Vec<(usize, f64)>,
 }
 
-impl Numbers {
+impl CostInputs {
     /// Seconds that an all-reduce of so many numbers takes.
     fn all_reduce(&self, algorithm: Option<Algorithm>, elements: usize) -> f64 {
         let bytes = elements * size_of::<f32>();
@@ -105,94 +151,8 @@ impl Numbers {
 struct Single;
 
 impl Strategy for Single {
-    fn backward(&mut self, _: &mut Group, model: &mut Model, pass: Pass<'_>) -> Result<Synced, CollectiveError> {
-        pass.alone(model);
-        Ok(Synced::new(Instant::now(), Vec::new()))
-    }
-
-    fn labels(&self, _: &Model) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn predict(&self, _: &Numbers, _: &Model) -> f64 {
-        0.0
-    }
-}
-
-/// The name for leaving the choice of an algorithm to the cost model.
-pub const AUTO: &str = "auto";
-
-/// The ways of synchronising, by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sync {
-    /// One worker.
-    Single,
-    /// Rank 0 collects the gradients of each parameter, averages them and hands the average back.
-    GatherScatter,
-    /// An all-reduce a parameter after backward, by this algorithm or by whichever the cost model thinks best.
-    AllReduce(Option<Algorithm>),
-    /// DistributedDataParallel: buckets of gradients are reduced while backward goes on.
-    Ddp {
-        /// How a bucket is reduced, as for [`Sync::AllReduce`].
-        algorithm: Option<Algorithm>,
-        /// Bytes of a bucket, or whatever the cost model thinks best.
-        bucket: Option<usize>,
-    },
-    /// One process whose rank 0 holds the model: each step it is replicated, the batch scattered, the gradients
-    /// gathered.
-    DataParallel,
-}
-
-impl Sync {
-    /// All of them; an all-reduce goes around a ring unless told otherwise.
-    pub const ALL: [Self; 5] = [
-        Self::Single,
-        Self::GatherScatter,
-        Self::AllReduce(Some(Algorithm::Ring)),
-        Self::Ddp { algorithm: Some(Algorithm::Ring), bucket: None },
-        Self::DataParallel,
-    ];
-
-    /// The name on the command line and in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Single => "single",
-            Self::GatherScatter => "gather-scatter",
-            Self::AllReduce(_) => "all-reduce",
-            Self::Ddp { .. } => "ddp",
-            Self::DataParallel => "data-parallel",
-        }
-    }
-
-    /// The algorithm behind it, where there is a choice: `None` within means the cost model's.
-    pub fn algorithm(self) -> Option<Option<Algorithm>> {
-        match self {
-            Self::AllReduce(algorithm) | Self::Ddp { algorithm, .. } => Some(algorithm),
-            Self::Single | Self::GatherScatter | Self::DataParallel => None,
-        }
-    }
-
-    /// The name of the algorithm behind it.
-    pub fn algorithm_name(self) -> &'static str {
-        match self {
-            Self::Single => "none",
-            Self::GatherScatter => Algorithm::GatherScatter.name(),
-            Self::AllReduce(algorithm) | Self::Ddp { algorithm, .. } => algorithm.map_or(AUTO, Algorithm::name),
-            Self::DataParallel => Algorithm::Tree.name(),
-        }
-    }
-
-    pub(crate) fn strategy(self, model: &Model, group: &mut Group) -> Box<dyn Strategy> {
-        match self {
-            Self::Single => Box::new(Single),
-            Self::GatherScatter => Box::new(per_parameter::PerParameter::new(model, Some(Algorithm::GatherScatter))),
-            Self::AllReduce(algorithm) => Box::new(per_parameter::PerParameter::new(model, algorithm)),
-            Self::Ddp { algorithm, bucket } => {
-                let bucket = bucket.unwrap_or_else(|| buckets::best_size(model, group, algorithm));
-                Box::new(ddp::Ddp::new(Buckets::new(model, bucket), algorithm))
-            }
-            Self::DataParallel => Box::new(data_parallel::DataParallel),
-        }
+    fn predict(&self, _: &CostInputs, _: &Model) -> Option<f64> {
+        Some(0.0)
     }
 }
 

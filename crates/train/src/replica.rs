@@ -1,0 +1,202 @@
+//! A model in training.
+
+use std::ops::{AddAssign, Range};
+use std::time::Instant;
+
+use ringstep_data::shard::Shard;
+use ringstep_nn::optim::{Optimizer, Rule};
+use ringstep_nn::{Model, Score};
+
+use crate::Job;
+use crate::batch_norm::SyncBatchNorm;
+use crate::error::WorkerError;
+use crate::feed::Feed;
+use crate::recorder::Recorder;
+use crate::strategy::{Weighting, add};
+use crate::trace::Kind;
+use crate::world::World;
+
+/// A model in training: its parameters, how they follow gradients, and its place in the data.
+pub(crate) struct Replica<'a> {
+    pub model: Model,
+    job: &'a Job,
+    /// `None` where others take the steps.
+    optimizer: Option<Optimizer>,
+    /// Batch norm over all workers, if it is.
+    batch_norm: Option<SyncBatchNorm>,
+    shard: Shard,
+    feed: Feed,
+    /// Steps that it has begun.
+    steps: usize,
+    /// Gradients of a step's batches so far.
+    accumulated: Vec<f32>,
+    /// Whether the step had batches before the last.
+    accumulates: bool,
+    /// When its last gradient was written.
+    pub ready: Instant,
+}
+
+/// How a step's images fared.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Trained {
+    pub images: usize,
+    pub score: Score,
+}
+
+impl AddAssign for Trained {
+    fn add_assign(&mut self, more: Self) {
+        self.images += more.images;
+        self.score.loss += more.score.loss;
+        self.score.correct += more.score.correct;
+    }
+}
+
+impl<'a> Replica<'a> {
+    /// Stands before its first step.
+    pub fn new(
+        job: &'a Job,
+        mut model: Model,
+        rule: Option<Rule>,
+        batch_norm: Option<SyncBatchNorm>,
+        (shard, feed): (Shard, Feed),
+    ) -> Self {
+        let optimizer = rule.map(|rule| Optimizer::new(rule, &mut model));
+        let accumulated = vec![0.0; if job.accumulate > 1 { model.gradients_mut().len() } else { 0 }];
+        let (steps, accumulates, ready) = (0, false, Instant::now());
+        Self { model, job, optimizer, batch_norm, shard, feed, steps, accumulated, accumulates, ready }
+    }
+
+    /// Takes the batches of its next step through the model: forward all of them, backward all but the last, whose
+    /// backward is the strategy's.
+    pub fn forward(
+        &mut self,
+        world: &mut World<'_>,
+        recorder: &mut Recorder,
+        scale: f32,
+    ) -> Result<Trained, WorkerError> {
+        let batches = self.batches();
+        let mut trained = Trained::default();
+        for batch in batches.start..batches.end - 1 {
+            self.forward_batch(world, recorder, batch, &mut trained)?;
+            self.accumulate(recorder, batch == batches.start, scale);
+            self.check_statistics(recorder)?;
+        }
+        self.forward_batch(world, recorder, batches.end - 1, &mut trained)?;
+        self.accumulates = batches.len() > 1;
+        self.steps += 1;
+        Ok(trained)
+    }
+
+    /// One over the images that the gradient of its next step is the mean over.
+    pub fn scale(&self, weighting: Weighting) -> f32 {
+        let images_of = |batch| match weighting {
+            Weighting::WholeStep => self.shard.step_images(batch),
+            Weighting::OwnImages => self.shard.own_images(batch),
+        };
+        1.0 / self.batches().map(images_of).sum::<usize>() as f32
+    }
+
+    /// Backward of the step's last batch, with what was accumulated before it.
+    pub fn backward(&mut self, scale: f32) {
+        let batch = self.feed.current();
+        self.model.backward(&batch.images, &batch.labels, scale);
+        if self.accumulates {
+            add(self.model.gradients_mut(), &self.accumulated);
+        }
+        self.ready = Instant::now();
+    }
+
+    /// The same, and hands the gradients out in buckets while it goes on: `complete` is given the number and the
+    /// gradients of each as soon as they are complete. `ends` are the buckets' ends in the flat buffer, in ascending order.
+    pub fn backward_in_buckets<'s>(
+        &'s mut self,
+        scale: f32,
+        ends: &[usize],
+        mut complete: impl FnMut(usize, &'s mut [f32]),
+    ) {
+        let Self { model, feed, accumulated, accumulates, ready, .. } = self;
+        let batch = feed.current();
+        let mut number = 0;
+        let mut earlier = if *accumulates { &accumulated[..] } else { &[] };
+        model.backward_in_buckets(&batch.images, &batch.labels, scale, ends, |bucket| {
+            if !earlier.is_empty() {
+                add(bucket, earlier);
+                earlier = &earlier[bucket.len()..];
+            }
+            complete(number, bucket);
+            number += 1;
+        });
+        *ready = Instant::now();
+    }
+
+    /// Takes a step along the gradients, if steps are taken here.
+    pub fn optimize(&mut self, lr: f32) {
+        if let Some(optimizer) = &mut self.optimizer {
+            let (team, values, gradients) = self.model.for_optimizer();
+            optimizer.step(team, values, gradients, lr);
+        }
+    }
+
+    /// A layer has nobody to tell that it could not add its statistics up, nor how long that took.
+    pub fn check_statistics(&self, recorder: &mut Recorder) -> Result<(), WorkerError> {
+        if let Some(batch_norm) = &self.batch_norm {
+            recorder.clock.rebook(batch_norm.check()?);
+        }
+        Ok(())
+    }
+
+    /// Bytes and messages that batch norm has sent.
+    pub fn sent(&self) -> (u64, u64) {
+        self.batch_norm.as_ref().map_or((0, 0), SyncBatchNorm::sent)
+    }
+
+    /// Whether its last batch was as large as batches get.
+    pub fn had_whole_batch(&self) -> bool {
+        self.feed.current().len() == self.job.batch
+    }
+
+    /// Which of the epoch's batches its next step has.
+    fn batches(&self) -> Range<usize> {
+        let (images, (_, step)) = (self.shard.images, self.place());
+        self.job.batches(step, images)
+    }
+
+    /// The epoch of its next step, and the step's number in it.
+    fn place(&self) -> (usize, usize) {
+        let an_epoch = self.job.steps_an_epoch(self.shard.images);
+        (self.steps / an_epoch, self.steps % an_epoch)
+    }
+
+    /// Takes the next batch and runs it through the model.
+    fn forward_batch(
+        &mut self,
+        world: &mut World<'_>,
+        recorder: &mut Recorder,
+        batch: usize,
+        trained: &mut Trained,
+    ) -> Result<(), WorkerError> {
+        self.feed.next(world, recorder, self.shard.step_images(batch))?;
+        let batch = self.feed.current();
+        let score = recorder.timed(Kind::Forward, "forward", || self.model.forward(&batch.images, &batch.labels));
+        self.check_statistics(recorder)?;
+        if !score.loss.is_finite() {
+            let layer = self.model.first_not_finite(&batch.images, &batch.labels).unwrap_or("the loss").to_owned();
+            let (rank, (epoch, step), loss) = (world.rank(), self.place(), score.loss);
+            return Err(WorkerError::Diverged { rank, epoch, step, loss, layer });
+        }
+        *trained += Trained { images: batch.len(), score };
+        Ok(())
+    }
+
+    /// Backward of a batch that is not the step's last: nobody else is involved.
+    fn accumulate(&mut self, recorder: &mut Recorder, first: bool, scale: f32) {
+        let batch = self.feed.current();
+        let began = Instant::now();
+        self.model.backward(&batch.images, &batch.labels, scale);
+        match first {
+            true => self.accumulated.copy_from_slice(self.model.gradients_mut()),
+            false => add(&mut self.accumulated, self.model.gradients_mut()),
+        }
+        recorder.accumulated(began, &self.model);
+    }
+}
