@@ -5,7 +5,7 @@
 //! `turn`, a chunked one two `sync`, and a byte that a rank copies in, out or reduces `copy`.
 
 use crate::collective::{Algorithm, chunk, chunks, direct, on_one_host};
-use crate::transport::Shared;
+use crate::transport::{Net, Shared};
 
 /// Bytes that a rank sends in an all-reduce of `elements` elements of `size` bytes, or lays out in shared memory.
 /// `hosts` has the host of each rank; `shared` says whether ranks of one host share memory.
@@ -124,6 +124,13 @@ impl Tuning {
     pub fn typical(shared: bool) -> Self {
         let (alpha, beta) = if shared { (2e-6, 0.25e-9) } else { (25e-6, 0.7e-9) };
         Self { alpha, beta, gamma: 0.1e-9, turn: 1e-6, sync: 1e-6, copy: 0.1e-9 }
+    }
+
+    /// The numbers of messages over links like these, which need not be measured. Nothing is faster than what carries it.
+    pub fn of_wire(net: Net) -> Self {
+        let typical = Self::typical(false);
+        let (alpha, beta) = (net.latency.as_secs_f64(), 1.0 / net.bytes_per_second);
+        Self { alpha: alpha.max(typical.alpha), beta: beta.max(typical.beta), ..typical }
     }
 
     /// Seconds that an all-reduce of so many bytes takes.

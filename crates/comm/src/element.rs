@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use bytemuck::{Pod, Zeroable};
+use bytemuck::{Pod, Zeroable, must_cast_slice, must_cast_slice_mut};
 use half::{bf16, f16};
+use ringstep_cpu::half::{sum_bf16s, sum_f16s};
 use ringstep_cpu::{Level, kernels};
 
 /// How two numbers become one.
@@ -90,39 +91,27 @@ fn zip<T: Copy>(into: &mut [T], other: &[T], op: impl Fn(T, T) -> T) {
 
 /// One more way to compile a loop: for each instruction level. The compiler vectorises it, since all elements are independent.
 macro_rules! compiled_for_each_level {
-    ($module:ident, $type:ty, sum: $sum:expr, product: $product:expr, max: $max:expr, min: $min:expr) => {
+    ($module:ident, $type:ty, $($name:ident: $op:expr),+) => {
         mod $module {
             #[allow(unused_imports)]
             use super::*;
 
-            kernels! {
-                pub(super) fn sum<S>(_simd: S, into: &mut [$type], other: &[$type]) {
-                    zip(into, other, $sum);
+            kernels! {$(
+                pub(super) fn $name<S>(_simd: S, into: &mut [$type], other: &[$type]) {
+                    zip(into, other, $op);
                 }
-
-                pub(super) fn product<S>(_simd: S, into: &mut [$type], other: &[$type]) {
-                    zip(into, other, $product);
-                }
-
-                pub(super) fn max<S>(_simd: S, into: &mut [$type], other: &[$type]) {
-                    zip(into, other, $max);
-                }
-
-                pub(super) fn min<S>(_simd: S, into: &mut [$type], other: &[$type]) {
-                    zip(into, other, $min);
-                }
-            }
+            )+}
         }
     };
 }
 
 /// `into[i] = into[i] op other[i]`, with the widest instructions that the machine has: they all round alike.
 macro_rules! reduce {
-    ($module:ident) => {
+    ($module:ident, $sum:path) => {
         fn reduce(op: Op, into: &mut [Self], other: &[Self]) {
             let level = Level::best();
             match op {
-                Op::Sum | Op::Mean => $module::sum(level, into, other),
+                Op::Sum | Op::Mean => $sum(level, into, other),
                 Op::Product => $module::product(level, into, other),
                 Op::Max => $module::max(level, into, other),
                 Op::Min => $module::min(level, into, other),
@@ -142,7 +131,7 @@ macro_rules! float {
         impl Element for $type {
             const TYPE: ElementType = ElementType::$name;
 
-            reduce!($module);
+            reduce!($module, $module::sum);
 
             fn divide(values: &mut [Self], ranks: usize) {
                 for value in values {
@@ -159,9 +148,12 @@ macro_rules! float {
 
 /// 16-bit floats are computed with in f32 and rounded after each operation.
 macro_rules! half {
-    ($type:ty, $name:ident, $module:ident) => {
+    ($type:ty, $name:ident, $module:ident, $sum:ident by $kernel:path) => {
+        fn $sum(level: Level, into: &mut [$type], other: &[$type]) {
+            $kernel(level, must_cast_slice_mut(into), must_cast_slice(other));
+        }
+
         compiled_for_each_level!($module, $type,
-            sum: |a, b| <$type>::from_f32(a.to_f32() + b.to_f32()),
             product: |a, b| <$type>::from_f32(a.to_f32() * b.to_f32()),
             max: |a, b| if b.total_cmp(&a).is_gt() { b } else { a },
             min: |a, b| if b.total_cmp(&a).is_lt() { b } else { a });
@@ -169,7 +161,7 @@ macro_rules! half {
         impl Element for $type {
             const TYPE: ElementType = ElementType::$name;
 
-            reduce!($module);
+            reduce!($module, $sum);
 
             fn divide(values: &mut [Self], ranks: usize) {
                 for value in values {
@@ -195,7 +187,7 @@ macro_rules! integer {
         impl Element for $type {
             const TYPE: ElementType = ElementType::$name;
 
-            reduce!($module);
+            reduce!($module, $module::sum);
 
             fn divide(values: &mut [Self], ranks: usize) {
                 for value in values {
@@ -212,8 +204,8 @@ macro_rules! integer {
 
 float!(f32, F32, of_f32);
 float!(f64, F64, of_f64);
-half!(f16, F16, of_f16);
-half!(bf16, Bf16, of_bf16);
+half!(f16, F16, of_f16, sum_f16 by sum_f16s);
+half!(bf16, Bf16, of_bf16, sum_bf16 by sum_bf16s);
 integer!(i32, I32, of_i32);
 integer!(i64, I64, of_i64);
 integer!(u8, U8, of_u8);

@@ -43,11 +43,11 @@ macro_rules! kernels {
             fn body<$set: $crate::Simd>($simd: $set $(, $argument: $type)*) $(-> $result)? $body
 
             #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2,fma")]
+            #[target_feature(enable = "avx2,fma,f16c")]
             fn avx2(simd: $crate::simd::Avx2 $(, $argument: $type)*) $(-> $result)? { body(simd $(, $argument)*) }
 
             #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2,fma,avx512f,avx512vl,avx512bw,avx512dq")]
+            #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512vl,avx512bw,avx512dq")]
             fn avx512(simd: $crate::simd::Avx512 $(, $argument: $type)*) $(-> $result)? { body(simd $(, $argument)*) }
 
             match level {

@@ -17,7 +17,7 @@ use crate::simd::{Avx2, Avx512};
 pub enum Level {
     /// What every machine of the architecture has; products are rounded before they are added.
     Portable(Portable),
-    /// AVX2 and FMA: eight numbers at once.
+    /// AVX2, FMA and F16C: eight numbers at once.
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
     /// AVX-512 (F, VL, BW and DQ): sixteen numbers at once, in twice as many registers.
@@ -96,7 +96,7 @@ pub enum Instructions {
     Auto,
     /// [`Level::Portable`].
     Portable,
-    /// AVX2 and FMA.
+    /// AVX2, FMA and F16C.
     Avx2,
     /// AVX-512.
     Avx512,

@@ -1,4 +1,4 @@
-//! What this processor can do for `nn` and `comm`.
+//! What this processor can do for `nn`, `comm` and `train`.
 //!
 //! | look for | in |
 //! | --- | --- |
@@ -6,6 +6,8 @@
 //! | instruction levels, and the proof that the machine has one | [`level`] |
 //! | a loop over slices, vector by vector | [`along!`] |
 //! | functions that are compiled once for each level | [`kernels!`] |
+//! | floats of 16 bits | [`half`] |
+//! | random numbers that vectorise | [`random`] |
 //! | the cores that this process may use | [`cores`] |
 //! | how a thread waits | [`wait`] |
 //! | a thread that works beside its owner | [`background`] |
@@ -15,7 +17,9 @@ pub mod background;
 pub mod cores;
 mod dispatch;
 pub mod gate;
+pub mod half;
 pub mod level;
+pub mod random;
 pub mod rounds;
 pub mod simd;
 pub mod wait;

@@ -6,6 +6,7 @@
 //! | what there is to do, validated | [`job`] |
 //! | how images stand in a model's input | [`fit`] |
 //! | how workers stay in step | [`strategy`] |
+//! | how to send less than the gradients | [`compress`] |
 //! | who is there, and what for | [`world`] |
 //! | a model in training, and where its batches come from | `replica`, `feed` |
 //! | how good a model is on the test images | `evaluate`, `snapshots` |
@@ -21,6 +22,7 @@ mod backward_times;
 pub mod batch_norm;
 pub mod checkpoint;
 pub mod clock;
+pub mod compress;
 pub mod error;
 mod evaluate;
 mod feed;

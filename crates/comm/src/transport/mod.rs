@@ -25,7 +25,7 @@ mod stream;
 pub mod tcp;
 mod traffic;
 
-pub use shaped::Shaped;
+pub use shaped::{Links, Net, Shaped};
 pub use shared::Shared;
 pub use traffic::Traffic;
 

@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use ringstep_comm::transport::shm::Shm;
 use ringstep_comm::transport::tcp::Tcp;
-use ringstep_comm::transport::{Transport, mem};
+use ringstep_comm::transport::{Net, Shaped, Transport, mem};
 use ringstep_comm::{Group, rendezvous};
 
-pub const TRANSPORTS: [&str; 5] = ["mem", "tcp", "shm", "tcp on 2 hosts", "shm on 2 hosts"];
+pub const TRANSPORTS: [&str; 6] = ["mem", "tcp", "shm", "tcp on 2 hosts", "shm on 2 hosts", "tcp, shaped"];
+
+/// Links that take a moment of their own for every message, and no more, so that tests take no longer.
+const LINKS: Net = Net { bytes_per_second: 1e12, latency: Duration::ZERO };
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -43,13 +46,17 @@ pub fn on_patient_ranks<R: Send>(
     let meeting = rendezvous::Meeting::open(Ipv4Addr::LOCALHOST.into(), token).unwrap();
     let address = meeting.address();
     thread::spawn(move || meeting.host(world, PATIENCE).unwrap());
-    let shm = transport.starts_with("shm");
+    let (shm, shaped) = (transport.starts_with("shm"), transport.ends_with("shaped"));
     let end = |rank: usize| -> Box<dyn FnOnce() -> Box<dyn Transport> + Send> {
         let hosts = hosts.clone();
         Box::new(move || {
             let tcp: Tcp = rendezvous::join(address, token, rank, world, PATIENCE).unwrap();
             let tcp = tcp.with_timeout(timeout).with_hosts(hosts);
-            if shm { boxed(Shm::over(tcp).unwrap()) } else { boxed(tcp) }
+            match (shm, shaped) {
+                (true, _) => boxed(Shm::over(tcp).unwrap()),
+                (false, true) => boxed(Shaped::new(tcp, LINKS)),
+                (false, false) => boxed(tcp),
+            }
         })
     };
     on_threads((0..world).map(end).collect())

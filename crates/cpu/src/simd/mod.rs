@@ -101,6 +101,18 @@ pub trait Simd: Copy + Debug + Send + Sync + 'static {
     /// [`Simd::LANES`] bytes can be written from there on.
     unsafe fn store_bytes(self, to: *mut u8, vector: Self::Vector);
 
+    /// Numbers that stand as floats of 16 bits (IEEE's binary16), lower byte first.
+    ///
+    /// # Safety
+    /// [`Simd::LANES`] pairs of bytes can be read from there on.
+    unsafe fn load_half(self, from: *const [u8; 2]) -> Self::Vector;
+
+    /// Stores numbers as floats of 16 bits, rounded to the nearest.
+    ///
+    /// # Safety
+    /// [`Simd::LANES`] pairs of bytes can be written from there on.
+    unsafe fn store_half(self, to: *mut [u8; 2], vector: Self::Vector);
+
     /// No numbers but zero.
     #[inline(always)]
     fn zero(self) -> Self::Vector {

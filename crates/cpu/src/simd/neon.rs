@@ -6,6 +6,7 @@ use std::arch::aarch64::*;
 use std::ops::{Add, Div, Mul, Sub};
 
 use super::{Simd, Vector};
+use crate::half::{from_f16, round_to_f16};
 
 /// NEON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +86,26 @@ impl Simd for Neon {
         unsafe {
             vst1q_f32(numbers.as_mut_ptr(), vector.0);
             to.cast::<[u8; LANES]>().write(numbers.map(|number| number as u8));
+        }
+    }
+
+    // By integers, since the language has no stable type for what the instructions take.
+    #[inline(always)]
+    unsafe fn load_half(self, from: *const [u8; 2]) -> Four {
+        // SAFETY: the caller's promise.
+        let halves = unsafe { from.cast::<[[u8; 2]; LANES]>().read() };
+        let numbers = halves.map(|half| from_f16(u16::from_le_bytes(half)));
+        // SAFETY: the token; four numbers.
+        Four(unsafe { vld1q_f32(numbers.as_ptr()) })
+    }
+
+    #[inline(always)]
+    unsafe fn store_half(self, to: *mut [u8; 2], vector: Four) {
+        let mut numbers = [0.0f32; LANES];
+        // SAFETY: the token and four numbers; the caller's promise.
+        unsafe {
+            vst1q_f32(numbers.as_mut_ptr(), vector.0);
+            to.cast::<[[u8; 2]; LANES]>().write(numbers.map(|number| round_to_f16(number).to_le_bytes()));
         }
     }
 }

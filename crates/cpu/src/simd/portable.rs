@@ -3,6 +3,7 @@
 use std::ops::{Add, Div, Mul, Sub};
 
 use super::{Simd, Vector};
+use crate::half::{from_f16, round_to_f16};
 
 /// What every machine has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +73,20 @@ impl Simd for Portable {
     unsafe fn store_bytes(self, to: *mut u8, vector: Four) {
         // SAFETY: the caller's promise.
         unsafe { to.cast::<[u8; LANES]>().write(vector.0.map(|number| number as u8)) };
+    }
+
+    #[inline(always)]
+    unsafe fn load_half(self, from: *const [u8; 2]) -> Four {
+        // SAFETY: the caller's promise.
+        let halves = unsafe { from.cast::<[[u8; 2]; LANES]>().read() };
+        Four(halves.map(|half| from_f16(u16::from_le_bytes(half))))
+    }
+
+    #[inline(always)]
+    unsafe fn store_half(self, to: *mut [u8; 2], vector: Four) {
+        let halves = vector.0.map(|number| round_to_f16(number).to_le_bytes());
+        // SAFETY: the caller's promise.
+        unsafe { to.cast::<[[u8; 2]; LANES]>().write(halves) };
     }
 }
 

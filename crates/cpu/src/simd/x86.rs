@@ -1,4 +1,4 @@
-//! AVX2 with FMA, and AVX-512.
+//! AVX2 with FMA and F16C, and AVX-512.
 //!
 //! Intrinsics are unsafe where the compiler cannot see that the machine has them. Here the values themselves show it: the
 //! first vector comes from a token, and a token from detection.
@@ -10,14 +10,16 @@ use std::ops::{Add, Div, Mul, Sub};
 
 use super::{SQUARE, Simd, Vector};
 
-/// AVX2 and FMA.
+/// AVX2, FMA, and the conversions of 16-bit floats (F16C) that no processor with AVX2 is without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Avx2(());
 
 impl Avx2 {
     /// The token, if this machine has them.
     pub fn detect() -> Option<Self> {
-        (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")).then_some(Self(()))
+        let has =
+            is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
+        has.then_some(Self(()))
     }
 }
 
@@ -110,6 +112,18 @@ impl Simd for Avx2 {
             let words = _mm_packus_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256::<1>(whole));
             _mm_storel_epi64(to.cast(), _mm_packus_epi16(words, words));
         }
+    }
+
+    #[inline(always)]
+    unsafe fn load_half(self, from: *const [u8; 2]) -> Eight {
+        // SAFETY: the token, and the caller's promise.
+        Eight(unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast())) })
+    }
+
+    #[inline(always)]
+    unsafe fn store_half(self, to: *mut [u8; 2], vector: Eight) {
+        // SAFETY: the token, and the caller's promise.
+        unsafe { _mm_storeu_si128(to.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(vector.0)) };
     }
 
     #[inline(always)]
@@ -219,6 +233,18 @@ impl Simd for Avx512 {
     unsafe fn store_bytes(self, to: *mut u8, vector: Sixteen) {
         // SAFETY: the token, and the caller's promise.
         unsafe { _mm_storeu_si128(to.cast(), _mm512_cvtepi32_epi8(_mm512_cvttps_epi32(vector.0))) };
+    }
+
+    #[inline(always)]
+    unsafe fn load_half(self, from: *const [u8; 2]) -> Sixteen {
+        // SAFETY: the token, and the caller's promise.
+        Sixteen(unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) })
+    }
+
+    #[inline(always)]
+    unsafe fn store_half(self, to: *mut [u8; 2], vector: Sixteen) {
+        // SAFETY: the token, and the caller's promise.
+        unsafe { _mm256_storeu_si256(to.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(vector.0)) };
     }
 
     #[inline(always)]
