@@ -61,7 +61,7 @@ impl Rule {
 }
 
 /// A rule with what it remembers.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Optimizer {
     rule: Rule,
     /// Velocity, or mean gradient.
@@ -80,10 +80,11 @@ impl Optimizer {
     pub fn new(rule: Rule, model: &mut Model) -> Self {
         let tensors = model.parameters().iter().filter(|tensor| tensor.trained);
         let tensors = tensors.map(|tensor| (tensor.range(), tensor.shape.len() > 1)).collect();
-        Self::with_tensors(rule, model.values_mut().len(), tensors)
+        Self::for_tensors(rule, model.values_mut().len(), tensors)
     }
 
-    fn with_tensors(rule: Rule, parameters: usize, tensors: Vec<(Range<usize>, bool)>) -> Self {
+    /// For so many parameters, which are these tensors; with each, whether it is a matrix or a filter.
+    pub fn for_tensors(rule: Rule, parameters: usize, tensors: Vec<(Range<usize>, bool)>) -> Self {
         let remembered = |number: usize| vec![0.0; if rule.remembers() > number { parameters } else { 0 }];
         let sums = if matches!(rule, Rule::Lars { .. }) { lars::sums(&tensors) } else { 0 };
         Self { rule, first: remembered(0), second: remembered(1), tensors, sums: vec![0.0; sums], steps: 0 }
@@ -121,7 +122,7 @@ mod tests {
 
     /// Steps of one parameter that begins at `x` under gradients that `gradient` gives.
     fn walk(rule: Rule, lr: f32, mut x: f32, steps: usize, gradient: impl Fn(f32) -> f32) -> Vec<f32> {
-        let mut optimizer = Optimizer::with_tensors(rule, 1, vec![(0..1, true)]);
+        let mut optimizer = Optimizer::for_tensors(rule, 1, vec![(0..1, true)]);
         let mut team = Team::new(1, Level::best());
         (0..steps)
             .map(|_| {
@@ -187,7 +188,7 @@ mod tests {
     fn lars_moves_every_tensor_by_the_same_share() {
         for gradient in [1e-3, 1.0, 1e3] {
             let rule = Rule::Lars { momentum: 0.9, weight_decay: 0.0, trust: 0.01 };
-            let mut optimizer = Optimizer::with_tensors(rule, 4, vec![(0..3, true), (3..4, false)]);
+            let mut optimizer = Optimizer::for_tensors(rule, 4, vec![(0..3, true), (3..4, false)]);
             let mut values = [1.0, 2.0, 2.0, 5.0];
             optimizer.step(&mut Team::new(2, Level::best()), &mut values, &[gradient, 0.0, 0.0, 0.25], 2.0);
             assert_close(&values, &[1.0 - 2.0 * 0.01 * 3.0, 2.0, 2.0, 5.0 - 2.0 * 0.25]);
@@ -203,7 +204,7 @@ mod tests {
         ];
         for rule in rules {
             let run = |threads| {
-                let mut optimizer = Optimizer::with_tensors(rule, 100, vec![(0..60, true), (60..100, false)]);
+                let mut optimizer = Optimizer::for_tensors(rule, 100, vec![(0..60, true), (60..100, false)]);
                 let mut values: Vec<f32> = (0..100).map(|i| i as f32 / 50.0 - 1.0).collect();
                 let gradients: Vec<f32> = (0..100).map(|i| ((i * 37) % 11) as f32 - 5.0).collect();
                 for _ in 0..3 {

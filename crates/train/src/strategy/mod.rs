@@ -1,10 +1,12 @@
 //! How workers stay in step, one way a file.
 
 mod buckets;
+pub mod central;
 mod data_parallel;
 mod ddp;
 mod method;
 mod per_parameter;
+pub mod server;
 
 use ringstep_comm::cost::Tuning;
 use ringstep_comm::{Algorithm, How};

@@ -1,0 +1,48 @@
+//! Which server holds which parameters.
+
+use std::ops::Range;
+
+/// Cuts a model's flat buffer into as many parts as there are servers, as equal as whole tensors can be: rules such as LARS need
+/// the norm of a tensor. `ends` are where tensors end, in ascending order; there are at least as many as servers.
+pub fn shards(ends: &[usize], servers: usize) -> Vec<Range<usize>> {
+    assert!((1..=ends.len()).contains(&servers), "{servers} servers for {} tensors", ends.len());
+    let all = ends[ends.len() - 1];
+    let mut cuts = vec![0];
+    let mut next = 0;
+    for server in 1..servers {
+        // Every server has a tensor at least: those that come later, too.
+        let candidates = next..ends.len() - (servers - server);
+        let goal = all * server / servers;
+        let tensor = candidates.min_by_key(|&tensor| ends[tensor].abs_diff(goal)).expect("a tensor for each server");
+        cuts.push(ends[tensor]);
+        next = tensor + 1;
+    }
+    cuts.push(all);
+    cuts.windows(2).map(|cut| cut[0]..cut[1]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn all_parameters_are_held_once(lengths in prop::collection::vec(1usize..1000, 1..40), servers in 1usize..40) {
+            let servers = servers.min(lengths.len());
+            let ends: Vec<usize> = lengths.iter().scan(0, |end, length| { *end += length; Some(*end) }).collect();
+            let shards = shards(&ends, servers);
+            prop_assert_eq!(shards.len(), servers);
+            prop_assert_eq!((shards[0].start, shards[servers - 1].end), (0, ends[ends.len() - 1]));
+            prop_assert!(shards.windows(2).all(|pair| pair[0].end == pair[1].start));
+            prop_assert!(shards.iter().all(|shard| !shard.is_empty() && ends.contains(&shard.end)));
+            // No shard is larger than an equal part and the largest tensor, unless the last servers need tensors of their own.
+            if servers * 4 <= lengths.len() {
+                let largest = lengths.iter().max().unwrap();
+                let equal = ends[ends.len() - 1] / servers;
+                prop_assert!(shards.iter().all(|shard| shard.len() <= equal + 2 * largest));
+            }
+        }
+    }
+}
