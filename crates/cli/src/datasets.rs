@@ -1,7 +1,8 @@
 //! Data sets on this machine: finding them, loading them, getting more.
 
-use std::env;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::{env, fmt};
 
 use anyhow::{Context, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -9,14 +10,14 @@ use ringstep_data::fetch::{self, Origin, Source};
 use ringstep_data::mnist::{self, MNIST};
 use ringstep_data::synthetic::{self, Recipe};
 use ringstep_data::{DataError, Dataset, SOURCES, Shape};
+use serde::{Deserialize, Serialize};
 
 use crate::args::GetArgs;
-use crate::names::lookup;
-use crate::settings::Settings;
+use crate::names::{ByName, Named, Refusal, as_text, lookup};
 use crate::show;
 
-/// What to train on, by name.
-#[derive(Clone, Copy)]
+/// What to train on, as a user names it.
+#[derive(Debug, Clone, Copy)]
 pub enum Choice {
     /// Images in files.
     Files(&'static Source),
@@ -25,22 +26,56 @@ pub enum Choice {
 }
 
 impl Choice {
-    /// `mnist`, `synthetic` or `synthetic:28x28x1`.
-    pub fn named(text: &str) -> Result<Self> {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Files(source) => source.name,
+            Self::Synthetic(_) => synthetic::NAME,
+        }
+    }
+}
+
+impl PartialEq for Choice {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_string() == other.to_string()
+    }
+}
+
+/// `mnist`, `synthetic` or `synthetic:28x28x1`.
+impl FromStr for Choice {
+    type Err = Refusal;
+
+    fn from_str(text: &str) -> Result<Self, Refusal> {
         if let Some(shape) = text.strip_prefix(synthetic::NAME).and_then(|rest| rest.strip_prefix(':')) {
             return Ok(Self::Synthetic(Some(parse_shape(shape).with_context(|| {
                 format!("dataset '{text}': a shape is rows x columns x channels, as in synthetic:32x32x3")
             })?)));
         }
         let all: Vec<Self> = SOURCES.into_iter().map(Self::Files).chain([Self::Synthetic(None)]).collect();
-        lookup("dataset", text, &all, Self::name)
+        Ok(lookup(<&Source>::KIND, text, &all, Self::name)?)
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        match self {
+            Self::Synthetic(Some(shape)) => write!(f, ":{shape}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+as_text!([] Choice);
+
+impl Named for &'static Source {
+    const KIND: &'static str = "dataset";
+
+    fn all() -> Vec<Self> {
+        SOURCES.to_vec()
     }
 
-    fn name(self) -> &'static str {
-        match self {
-            Self::Files(source) => source.name,
-            Self::Synthetic(_) => synthetic::NAME,
-        }
+    fn spelling(self) -> &'static str {
+        self.name
     }
 }
 
@@ -52,27 +87,55 @@ fn parse_shape(text: &str) -> Option<Shape> {
     }
 }
 
+/// What a run trains on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DataPlan {
+    /// Where the images come from.
+    pub images: Images,
+    /// How many of those to train on are used, if not all of them.
+    pub samples: Option<usize>,
+}
+
+/// Where images come from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Images {
+    /// The sample of MNIST in this program.
+    BuiltIn,
+    /// Files of a data set.
+    Files {
+        /// Which one.
+        source: ByName<&'static Source>,
+        /// Where they are.
+        folder: PathBuf,
+    },
+    /// They are made.
+    Synthetic {
+        /// Rows, columns and channels of each.
+        shape: [usize; 3],
+        /// How many there are to train on.
+        count: usize,
+    },
+}
+
 /// Synthetic images, unless more or fewer are asked for; of test images there are never more.
 pub const SYNTHETIC_IMAGES: usize = 1_000;
 /// As many classes as the other data sets have.
 const SYNTHETIC_CLASSES: usize = 10;
 
-/// Loads what completed settings ask for.
-pub fn load(settings: &Settings) -> Result<Dataset> {
-    let mut data = match (settings.dataset()?, &settings.data) {
-        (Choice::Files(source), Some(folder)) => (source.load)(folder)?,
-        // Completed settings name a folder unless the sample will do.
-        (Choice::Files(_), None) => mnist::sample(),
-        (Choice::Synthetic(shape), _) => {
-            let (shape, train) = (shape.context("no shape")?, settings.samples.unwrap_or(SYNTHETIC_IMAGES));
+/// Loads what a run trains on.
+pub fn load(plan: &DataPlan) -> Result<Dataset> {
+    let mut data = match &plan.images {
+        Images::Files { source, folder } => (source.0.load)(folder)?,
+        Images::BuiltIn => mnist::sample(),
+        &Images::Synthetic { shape: [height, width, channels], count } => {
+            let (shape, test) = (Shape { height, width, channels }, SYNTHETIC_IMAGES.min(count));
             // The images are what they are, whatever the seed of the training.
-            let test = SYNTHETIC_IMAGES.min(train);
-            let recipe = Recipe { shape, classes: SYNTHETIC_CLASSES, train, test, seed: 0 };
+            let recipe = Recipe { shape, classes: SYNTHETIC_CLASSES, train: count, test, seed: 0 };
             recipe.validate()?;
             recipe.make()
         }
     };
-    if let Some(samples) = settings.samples {
+    if let Some(samples) = plan.samples {
         let available = data.train.len();
         ensure!(samples <= available, "{samples} samples are more than the {available} training images that there are");
         data.keep_first(samples);
@@ -110,7 +173,7 @@ fn place(source: &Source) -> Result<PathBuf> {
 
 /// `ringstep data get`.
 pub fn get(args: &GetArgs) -> Result<()> {
-    let source = lookup("dataset", &args.dataset, &SOURCES, |source| source.name)?;
+    let ByName(source) = args.dataset;
     let folder = args.to.clone().map_or_else(|| place(source), Ok)?;
     let origin = match &args.from {
         None => Origin::Mirrors,

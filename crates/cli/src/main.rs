@@ -3,7 +3,7 @@
 //! | look for | in |
 //! | --- | --- |
 //! | the words of the command line | [`args`] |
-//! | flags and experiment files, and the jobs they mean | [`settings`], [`recipe`] |
+//! | flags and experiment files, and the runs they mean | [`settings`] |
 //! | starting workers, watching them, ending them | [`launch`] |
 //! | what a person sees while it runs and afterwards | [`show`], [`report`] |
 //! | what a run leaves behind | [`run_dir`] |
@@ -25,15 +25,12 @@ mod launch;
 mod memory;
 mod names;
 mod peak_memory;
-mod recipe;
 mod report;
 mod run_dir;
 mod settings;
 mod show;
 mod trace_file;
 mod train;
-mod ways;
-mod workers;
 
 use std::process::ExitCode;
 

@@ -11,6 +11,8 @@ use ringstep_train::records::{Epoch, Parts};
 use ringstep_train::steps::StepSummary;
 use serde::Serialize;
 
+use crate::settings::Run;
+
 /// Every run begins it, so it tells a run's folder from others.
 const METRICS: &str = "metrics.jsonl";
 const STEPS: &str = "steps.jsonl";
@@ -25,13 +27,14 @@ pub struct RunDir {
     metrics: File,
     steps: File,
     /// Of which row the next step is, and its number.
-    last_sync: String,
+    last_row: String,
     next_step: usize,
 }
 
 /// One line of metrics.jsonl: one rank's part of an epoch of one row.
 #[derive(Serialize)]
 struct Metric<'a> {
+    row: &'a str,
     sync: &'a str,
     rank: usize,
     epoch: usize,
@@ -47,6 +50,7 @@ struct Metric<'a> {
 /// One line of steps.jsonl: one step of one row, over all ranks.
 #[derive(Serialize)]
 struct StepLine<'a> {
+    row: &'a str,
     sync: &'a str,
     step: usize,
     #[serde(flatten)]
@@ -76,7 +80,7 @@ impl RunDir {
         }
         let steps = path.join(STEPS);
         let steps = File::create(&steps).with_context(|| steps.display().to_string())?;
-        Ok(Self { path, metrics, steps, last_sync: String::new(), next_step: 0 })
+        Ok(Self { path, metrics, steps, last_row: String::new(), next_step: 0 })
     }
 
     /// Where a file of this run goes.
@@ -100,14 +104,15 @@ impl RunDir {
     }
 
     /// Adds steps to steps.jsonl.
-    pub fn record_steps(&mut self, sync: &str, steps: &[StepSummary]) -> Result<()> {
+    pub fn record_steps(&mut self, run: &Run, steps: &[StepSummary]) -> Result<()> {
+        let (row, sync) = (run.name.as_str(), run.job.sync.name());
         let mut lines = String::new();
         for summary in steps {
             // Each row begins anew.
-            if self.last_sync != sync {
-                (self.last_sync, self.next_step) = (sync.to_owned(), 0);
+            if self.last_row != row {
+                (self.last_row, self.next_step) = (row.to_owned(), 0);
             }
-            lines += &serde_json::to_string(&StepLine { sync, step: self.next_step, summary })?;
+            lines += &serde_json::to_string(&StepLine { row, sync, step: self.next_step, summary })?;
             lines.push('\n');
             self.next_step += 1;
         }
@@ -115,10 +120,11 @@ impl RunDir {
     }
 
     /// Adds a line to metrics.jsonl.
-    pub fn record(&mut self, sync: &str, rank: usize, epoch: &Epoch) -> Result<()> {
+    pub fn record(&mut self, run: &Run, rank: usize, epoch: &Epoch) -> Result<()> {
         let per_image = |sum: f64| (epoch.images > 0).then(|| sum / epoch.images as f64);
         let metric = Metric {
-            sync,
+            row: &run.name,
+            sync: run.job.sync.name(),
             rank,
             epoch: epoch.epoch,
             images: epoch.images,

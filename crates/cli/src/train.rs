@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ringstep_train::records::{Epoch, Outcome, Report};
 use ringstep_train::steps::{StepBook, StepSummary};
 use ringstep_train::summary::{RankRecord, Summary, sum_up};
 use ringstep_train::trace::Span;
-use ringstep_train::{Job, checkpoint, fit};
+use ringstep_train::{checkpoint, fit};
 use serde::Serialize;
 
 use crate::args::RunArgs;
@@ -16,10 +16,9 @@ use crate::launch::{self, Interrupts, Message, Task};
 use crate::memory;
 use crate::report;
 use crate::run_dir::{RunDir, WEIGHTS};
-use crate::settings::{Mode, Settings};
+use crate::settings::{Experiment, Mode, Run, crowd};
 use crate::show::{self, Progress};
 use crate::trace_file::TraceFile;
-use crate::workers;
 
 /// What `--json` prints and summary.json holds.
 #[derive(Serialize)]
@@ -30,7 +29,7 @@ struct Summaries<'a> {
 /// One row: what it was asked to do, and what it did.
 pub struct Row {
     /// What it was asked to do.
-    pub job: Job,
+    pub run: Run,
     /// What it did.
     pub summary: Summary,
     /// Step by step.
@@ -41,39 +40,40 @@ pub struct Row {
 
 /// Validates everything, runs the rows one after the other, and reports.
 pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
-    let file = args.file.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
-    let settings = args.settings.over(file);
-    let asked = settings.workers.is_some() || settings.threads.is_some();
-    let settings = settings.complete(mode)?;
-    let rows = if mode == Mode::Compare { settings.rows() } else { vec![settings.clone()] };
-    let jobs: Vec<Job> = rows.iter().map(Settings::job).collect::<Result<_>>()?;
-    let data = datasets::load(&settings)?;
-    fit::fit(&jobs[0].model, &data)?;
+    let file = args.file.as_deref().map(Experiment::read).transpose()?.unwrap_or_default();
+    let experiment = file.under(&args.settings)?;
+    let asked = experiment.says_how_many();
+    let (experiment, runs) = experiment.resolve(mode)?;
+    let data = datasets::load(&runs[0].data)?;
+    fit::fit(&runs[0].job.model, &data)?;
     // Most workers first: `single` fits whenever the others do, and a refusal should name what the user said.
-    let mut by_workers: Vec<&Job> = jobs.iter().collect();
-    by_workers.sort_by_key(|job| std::cmp::Reverse(job.workers));
-    by_workers.iter().try_for_each(|job| job.validate(data.train.len()))?;
+    let mut by_workers: Vec<&Run> = runs.iter().collect();
+    by_workers.sort_by_key(|run| std::cmp::Reverse(run.job.workers));
+    by_workers.iter().try_for_each(|run| run.job.validate(data.train.len()))?;
     // Workers that are started by another command may be anywhere, but each is on a machine.
-    let here = |job: &Job| if settings.start_with.is_some() { 1 } else { job.workers };
-    by_workers.iter().try_for_each(|job| memory::check(&job.model, job.need(data.train.len()), here(job)))?;
+    let here = |run: &Run| if run.workers.are_elsewhere() { 1 } else { run.job.workers };
+    let need = |run: &Run| run.job.need(data.train.len());
+    by_workers.iter().try_for_each(|run| memory::check(&run.job.model, need(run), here(run)))?;
     // Who asked for so many is warned at once; who did not is told with the results, which it explains.
-    let crowd = by_workers.first().and_then(|job| workers::crowd(here(job), job.threads));
+    let crowd = by_workers.first().and_then(|run| crowd(here(run), run.job.threads));
     let warned = crowd.as_deref().filter(|_| asked || args.json).map(show::warn).is_some();
-    if let Some(init) = &jobs[0].init {
-        checkpoint::load(&mut jobs[0].model.build_small(), init)?;
+    for run in &runs {
+        if let Some(init) = &run.job.init {
+            checkpoint::load(&mut run.job.model.build_small(), init)?;
+        }
     }
 
-    let config = toml::to_string(&settings).context("these settings cannot be written down")?;
-
+    let config = experiment.to_toml()?;
+    let predicts = runs[0].job.predict;
     let interrupts = Interrupts::catch()?;
     let mut dir = RunDir::create(args.out, mode.name())?;
     dir.write("config.toml", &config)?;
-    let folder = |job: &Job| dir.row_folder((mode == Mode::Compare).then_some(job.sync.name()));
-    let folders: Vec<PathBuf> = jobs.iter().map(folder).collect::<Result<_>>()?;
-    let mut progress = Progress::new(args.verbose, args.json, settings.log_every);
+    let folder = |run: &Run| dir.row_folder((mode == Mode::Compare).then_some(&run.name));
+    let folders: Vec<PathBuf> = runs.iter().map(folder).collect::<Result<_>>()?;
+    let mut progress = Progress::new(args.verbose, args.json, experiment.common.records.log_every);
     let mut finished: Vec<Row> = Vec::new();
-    for ((settings, job), folder) in rows.iter().zip(jobs).zip(folders) {
-        finished.push(run_row(settings, job, &folder, &mut dir, &interrupts, &mut progress, data.train.len())?);
+    for (run, folder) in runs.into_iter().zip(folders) {
+        finished.push(run_row(run, &folder, &mut dir, &interrupts, &mut progress, data.train.len())?);
     }
 
     let summaries: Vec<Summary> = finished.iter().map(|row| row.summary.clone()).collect();
@@ -85,7 +85,7 @@ pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
         return show::print(format_args!("{}", json.trim_end()));
     }
     show::print(format_args!("{}", show::table(&finished)))?;
-    if mode == Mode::Compare || settings.predict == Some(true) {
+    if mode == Mode::Compare || predicts {
         show::print(format_args!("\nWhere a step's time goes:\n{}", show::step_table(&finished)))?;
     }
     for sentence in if warned { &bounds[..finished.len()] } else { &bounds } {
@@ -104,27 +104,27 @@ struct Heard {
 
 /// Runs one row to its end; its folder gets the weights and the trace.
 fn run_row(
-    settings: &Settings,
-    job: Job,
+    run: Run,
     folder: &Path,
     dir: &mut RunDir,
     interrupts: &Interrupts,
     progress: &mut Progress,
     images: usize,
 ) -> Result<Row> {
-    let mut bar = progress.start(&job, images);
+    let job = &run.job;
+    let mut bar = progress.start(&run, images);
     let mut trace = TraceFile::create(&folder.join("trace.json"), job.workers)?;
     let mut book = StepBook::new(job.workers);
     let mut heard: Vec<Heard> = (0..job.workers).map(|_| Heard::default()).collect();
-    let task = Task::Train { settings: Box::new(settings.clone()), model_file: folder.join(WEIGHTS) };
-    launch::run(&task, job.workers, settings.launch()?, interrupts, &mut |rank, message| {
+    let task = Task::Train { run: Box::new(run.clone()), model_file: folder.join(WEIGHTS) };
+    launch::run(&task, job.workers, &run.workers, interrupts, &mut |rank, message| {
         bar.observe(rank, &message);
         match message {
             Message::Report(Report::Epoch(epoch)) => {
-                dir.record(job.sync.name(), rank, &epoch)?;
+                dir.record(&run, rank, &epoch)?;
                 heard[rank].epochs.push(epoch);
             }
-            Message::Report(Report::Steps(steps)) => dir.record_steps(job.sync.name(), book.add(rank, steps))?,
+            Message::Report(Report::Steps(steps)) => dir.record_steps(&run, book.add(rank, steps))?,
             Message::Report(Report::Spans(spans)) => {
                 trace.add(rank, &spans)?;
                 heard[rank].spans.extend(spans);
@@ -139,7 +139,7 @@ fn run_row(
         ranks.push(RankRecord { epochs, outcome: outcome.expect("all ranks are done") });
         spans.push(of_rank);
     }
-    let summary = sum_up(&job, &ranks, &book.steps)?;
+    let summary = sum_up(job, &ranks, &book.steps)?;
     bar.finish(&summary);
-    Ok(Row { job, summary, steps: book.steps, spans })
+    Ok(Row { run, summary, steps: book.steps, spans })
 }

@@ -1,28 +1,70 @@
 //! `ringstep bench collectives`: all-reduces timed as nccl-tests does it, checked, and beside what the cost model says.
 
+use std::net::Ipv4Addr;
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use ringstep_comm::transport::DEFAULT_TIMEOUT;
 use ringstep_comm::{Algorithm, CollectiveError, Group, How, Op, tune};
 use ringstep_train::job::MAX_WORKERS;
 use serde::{Deserialize, Serialize};
 
 use crate::args::CollectivesArgs;
 use crate::launch::{self, Interrupts, Message, Task};
-use crate::names::{lookup, parse_bytes};
+use crate::names::{ByName, Bytes, Named, Refusal, choices};
+use crate::settings::{Launch, ProcessTransport, Processes, Workers};
 use crate::show;
-use crate::ways::named_algorithm;
-use crate::workers::{Launch, ProcessTransport};
 
 /// What to time: the same on all ranks.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Plan {
-    transport: String,
-    /// By name; auto is one of them.
-    algorithms: Vec<String>,
+    /// None within is auto.
+    algorithms: Vec<ByName<Option<Algorithm>>>,
     /// Bytes of each slice.
     sizes: Vec<usize>,
-    op: String,
+    op: ByName<Op>,
+}
+
+choices! {
+    /// What ranks that are timed talk through.
+    pub enum BenchTransport: "transport" {
+        /// Shared memory, between processes.
+        Shm = "shm",
+        /// Connections, between processes.
+        Tcp = "tcp",
+        /// Memory, between threads.
+        Mem = "mem",
+    }
+}
+
+/// Algorithms to time, as a user names them.
+#[derive(Debug, Clone, Copy)]
+pub enum Algorithms {
+    /// All that the transport allows.
+    All,
+    /// This one.
+    One(ByName<Option<Algorithm>>),
+}
+
+impl FromStr for Algorithms {
+    type Err = Refusal;
+
+    fn from_str(text: &str) -> Result<Self, Refusal> {
+        if text == "all" { Ok(Self::All) } else { text.parse().map(Self::One) }
+    }
+}
+
+impl Named for Op {
+    const KIND: &'static str = "operation";
+
+    fn all() -> Vec<Self> {
+        Self::ALL.to_vec()
+    }
+
+    fn spelling(self) -> &'static str {
+        self.name()
+    }
 }
 
 /// One rank's times for one size and algorithm.
@@ -68,29 +110,25 @@ const BUDGET: Duration = Duration::from_millis(250);
 const MIN: usize = 7;
 const MAX: usize = 2000;
 
-/// The transport of threads that talk in memory.
-const MEM: &str = "mem";
-
+#[cfg(test)]
 impl Plan {
-    /// How worker processes talk.
-    pub fn transport(&self) -> Result<ProcessTransport> {
-        lookup("transport", &self.transport, &ProcessTransport::ALL, ProcessTransport::name)
+    /// One algorithm and size.
+    pub fn small() -> Self {
+        Self { algorithms: vec![ByName(Some(Algorithm::Ring))], sizes: vec![64], op: ByName(Op::Sum) }
     }
 }
 
 /// Runs all transports one after the other and prints what came out.
 pub fn collectives(args: &CollectivesArgs) -> Result<()> {
     ensure!((1..=MAX_WORKERS).contains(&args.workers), "{} workers: 1 to {MAX_WORKERS} are possible", args.workers);
-    let op = lookup("operation", &args.op, &Op::ALL, Op::name)?;
-    let plans = args.transport.iter().map(|transport| plan(args, transport, op)).collect::<Result<Vec<_>>>()?;
+    let plans = args.transport.iter().map(|transport| Ok((transport.0, plan(args, transport.0)?)));
+    let plans = plans.collect::<Result<Vec<_>>>()?;
     let interrupts = Interrupts::catch()?;
     let (mut rows, mut footers) = (Vec::new(), Vec::new());
-    for plan in plans {
-        let transport = plan.transport.clone();
-        let launch = if transport == MEM { Launch::Threads } else { Launch::Processes };
+    for (transport, plan) in plans {
         let mut timings: Vec<Vec<Timing>> = vec![Vec::new(); args.workers];
         let mut choices = None;
-        launch::run(&Task::Bench(plan), args.workers, launch, &interrupts, &mut |rank, message| {
+        launch::run(&Task::Bench(plan), args.workers, &workers(transport), &interrupts, &mut |rank, message| {
             match message {
                 Message::Timed(timing) => timings[rank].push(timing),
                 Message::BenchDone(theirs) if rank == 0 => choices = Some(theirs),
@@ -99,7 +137,8 @@ pub fn collectives(args: &CollectivesArgs) -> Result<()> {
             Ok(())
         })?;
         let of_all_ranks = |at: usize| timings.iter().map(move |rank| &rank[at]).collect::<Vec<_>>();
-        rows.extend((0..timings[0].len()).map(|at| row(&transport, args.workers, &of_all_ranks(at))));
+        let transport = transport.spelling();
+        rows.extend((0..timings[0].len()).map(|at| row(transport, args.workers, &of_all_ranks(at))));
         let Choices(choices) = choices.context("rank 0 said nothing of auto")?;
         let choices: Vec<String> =
             choices.iter().map(|(from, name)| format!("{name} from {}", binary(*from))).collect();
@@ -109,38 +148,51 @@ pub fn collectives(args: &CollectivesArgs) -> Result<()> {
     if args.json {
         show::print(format_args!("{}", serde_json::to_string_pretty(&Rows { rows })?))?;
     } else {
-        print_table(&rows, op, &footers)?;
+        print_table(&rows, args.op.0, &footers)?;
     }
     ensure!(wrong == 0, "{wrong} elements are wrong");
     Ok(())
 }
 
-fn plan(args: &CollectivesArgs, transport: &str, op: Op) -> Result<Plan> {
-    let known = [ProcessTransport::Shm.name(), ProcessTransport::Tcp.name(), MEM];
-    let transport = lookup("transport", transport, &known, |name| name)?;
-    let algorithms = algorithms(&args.algorithm, transport)?;
-    Ok(Plan { transport: transport.to_owned(), algorithms, sizes: sizes(args)?, op: op.name().to_owned() })
+fn plan(args: &CollectivesArgs, transport: BenchTransport) -> Result<Plan> {
+    Ok(Plan { algorithms: algorithms(&args.algorithm, transport)?, sizes: sizes(args)?, op: args.op })
 }
 
-fn algorithms(asked: &[String], transport: &str) -> Result<Vec<String>> {
-    let possible = |algorithm: &Algorithm| !algorithm.needs_shared_memory() || transport != "tcp";
-    let mut names = Vec::new();
-    for name in asked {
-        if name == "all" {
-            names.extend(Algorithm::ALL.iter().filter(|it| possible(it)).map(|it| it.name().to_owned()));
-            names.push("auto".to_owned());
-        } else {
-            let algorithm = named_algorithm(name)?;
-            let fits = algorithm.is_none_or(|it| possible(&it));
-            ensure!(fits, "{name} needs memory that workers share, which {transport} has not");
-            names.push(name.clone());
+/// Who is timed.
+fn workers(transport: BenchTransport) -> Workers {
+    let processes = |transport| {
+        let meet = Ipv4Addr::LOCALHOST.into();
+        Launch::Processes(Processes { transport: ByName(transport), meet, start_with: None, pin: false })
+    };
+    let launch = match transport {
+        BenchTransport::Shm => processes(ProcessTransport::Shm),
+        BenchTransport::Tcp => processes(ProcessTransport::Tcp),
+        BenchTransport::Mem => Launch::Threads,
+    };
+    Workers { launch, timeout: DEFAULT_TIMEOUT }
+}
+
+fn algorithms(asked: &[Algorithms], transport: BenchTransport) -> Result<Vec<ByName<Option<Algorithm>>>> {
+    let possible = |algorithm: &Algorithm| !algorithm.needs_shared_memory() || transport != BenchTransport::Tcp;
+    let mut chosen = Vec::new();
+    for &algorithms in asked {
+        match algorithms {
+            Algorithms::All => {
+                chosen.extend(Algorithm::ALL.into_iter().filter(possible).map(|algorithm| ByName(Some(algorithm))));
+                chosen.push(ByName(None));
+            }
+            Algorithms::One(algorithm) => {
+                let fits = algorithm.0.as_ref().is_none_or(possible);
+                ensure!(fits, "{algorithm} needs memory that workers share, which {} has not", transport.spelling());
+                chosen.push(algorithm);
+            }
         }
     }
-    Ok(names)
+    Ok(chosen)
 }
 
 fn sizes(args: &CollectivesArgs) -> Result<Vec<usize>> {
-    let (min, max) = (parse_bytes(&args.min)?, parse_bytes(&args.max)?);
+    let (Bytes(min), Bytes(max)) = (args.min, args.max);
     ensure!(min >= 4 && min <= max, "sizes from {min} to {max} bytes: the smallest is 4, and not above the largest");
     ensure!(max <= 4 << 30, "{} is more than 4 GiB", args.max);
     ensure!(args.factor >= 2, "--factor {}: sizes grow by at least 2", args.factor);
@@ -153,12 +205,12 @@ fn sizes(args: &CollectivesArgs) -> Result<Vec<usize>> {
 
 /// One rank's part: for each algorithm and size some checked numbers, then the times.
 pub fn time_all(plan: &Plan, group: &mut Group, say: &dyn Fn(Timing)) -> Result<Message> {
-    let op = lookup("operation", &plan.op, &Op::ALL, Op::name)?;
+    let ByName(op) = plan.op;
     let tuning = tune::measure(group)?;
     let (hosts, shared) = (group.hosts(), group.can_be_direct());
     let mut buffer = vec![0f32; plan.sizes.iter().max().copied().unwrap_or(0) / 4];
     for name in &plan.algorithms {
-        let algorithm = named_algorithm(name)?;
+        let ByName(algorithm) = *name;
         for &bytes in &plan.sizes {
             let data = &mut buffer[..bytes / 4];
             let how = How { algorithm, deterministic: false };
@@ -166,7 +218,7 @@ pub fn time_all(plan: &Plan, group: &mut Group, say: &dyn Fn(Timing)) -> Result<
             let wrong = check(group, data, op, how)?;
             let seconds = time(group, data, op, how)?;
             let predicted = tuning.predict(chosen, &hosts, shared, bytes);
-            say(Timing { algorithm: name.clone(), bytes, seconds, predicted, wrong });
+            say(Timing { algorithm: name.to_string(), bytes, seconds, predicted, wrong });
         }
     }
     let mut choices: Vec<(usize, String)> = Vec::new();

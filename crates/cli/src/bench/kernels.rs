@@ -17,9 +17,8 @@ use serde::Serialize;
 use crate::args::{KernelsArgs, Passes};
 use crate::memory;
 use crate::peak_memory::peak_bytes;
-use crate::settings::{design, level};
+use crate::settings::crowd;
 use crate::show;
-use crate::workers::crowd;
 
 /// Steps before the clock counts: memory is touched, caches and branch predictors have learned.
 const WARM_UP: usize = 2;
@@ -91,10 +90,10 @@ fn median(mut times: Vec<f64>) -> f64 {
 }
 
 fn measure(args: &KernelsArgs) -> Result<Measured> {
-    let design = design(&args.model)?;
+    let design = args.model.design()?;
     let rule = Rule::Sgd { momentum: 0.9, nesterov: false, weight_decay: 5e-4 };
     memory::check(&design, Need::new(&design, args.batch, args.threads, rule), 1)?;
-    let level = level(&args.instructions)?;
+    let level = args.instructions.0.level()?;
     let mut model = design.build(args.batch, Team::new(args.threads, level));
     model.initialise(0);
     let peak_flops = peak::measure(model.for_optimizer().0);
@@ -170,7 +169,7 @@ fn measure(args: &KernelsArgs) -> Result<Measured> {
         })
         .collect();
     Ok(Measured {
-        model: args.model.clone(),
+        model: args.model.to_string(),
         batch: args.batch,
         threads: args.threads,
         step_seconds,

@@ -32,7 +32,6 @@ use self::measure::Latency;
 use self::pictures::Pictures;
 use self::subject::Subject;
 use crate::args::EvalArgs;
-use crate::settings::level;
 use crate::{datasets, peak_memory, show};
 
 /// Images at once, unless told otherwise.
@@ -100,14 +99,14 @@ pub fn run(args: &EvalArgs) -> Result<()> {
     ensure!(args.batch != Some(0), "0 images a batch: at least 1 is needed");
     ensure!(args.threads > 0, "0 threads: at least 1 is needed");
     ensure!(args.threads <= MAX_THREADS, "{} threads: at most {MAX_THREADS} are possible", args.threads);
-    let level = level(&args.instructions)?;
+    let level = args.instructions.0.level()?;
     let subject = Subject::find(args)?;
-    let design = subject.settings.design()?;
+    let design = &subject.design;
     // The weights first: they are soon read, a data set may take a while.
     let mut model = design.build(1, Team::new(1, level));
     checkpoint::load(&mut model, &subject.weights)?;
-    let mut data = datasets::load(&subject.settings)?;
-    let canvas = fit::fit(&design, &data)?;
+    let mut data = datasets::load(&subject.data)?;
+    let canvas = fit::fit(design, &data)?;
     let pictures = Pictures::new(&data, canvas);
     let there = pictures.len();
     let batch = args.batch.unwrap_or(BATCH.min(there));

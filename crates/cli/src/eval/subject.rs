@@ -4,17 +4,21 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
+use ringstep_train::job::Design;
 
 use crate::args::EvalArgs;
+use crate::datasets::DataPlan;
 use crate::run_dir::{self, EVALUATION, WEIGHTS};
-use crate::settings::{Mode, Settings};
+use crate::settings::{DataFlags, Experiment, ModelFlags, Settings};
 
 /// Weights, with the model and the data that they belong to.
 pub struct Subject {
     /// The file.
     pub weights: PathBuf,
-    /// The model and the data set, completed.
-    pub settings: Settings,
+    /// The model that they are of.
+    pub design: Design,
+    /// What it is tried on.
+    pub data: DataPlan,
     /// Where the page goes, if anywhere.
     pub page: Option<PathBuf>,
 }
@@ -26,7 +30,7 @@ impl Subject {
         let (weights, config, page) = match given.is_dir() {
             true => {
                 let (weights, config) = run(given)?;
-                (weights, Settings::read(&config)?, Some(given.join(EVALUATION)))
+                (weights, Experiment::read(&config)?.common, Some(given.join(EVALUATION)))
             }
             false => {
                 ensure!(given.exists(), "{}: there is no such run or file", given.display());
@@ -39,16 +43,14 @@ impl Subject {
             }
         };
         // Of a data set that is named here all test images count, not those that go with the run's samples.
-        let data = match args.dataset.is_some() || args.data.is_some() {
-            true => Settings { data: args.data.clone(), ..Settings::default() },
-            false => Settings { data: config.data, samples: config.samples, ..Settings::default() },
+        let mut data = match args.dataset.is_some() || args.data.is_some() {
+            true => DataFlags { data: args.data.clone(), ..DataFlags::default() },
+            false => DataFlags { data: config.data.data, samples: config.data.samples, ..DataFlags::default() },
         };
-        let settings = Settings {
-            model: args.model.clone().or(config.model),
-            dataset: args.dataset.clone().or(config.dataset),
-            ..data
-        };
-        Ok(Self { weights, settings: settings.complete(Mode::Train)?, page: args.html.clone().or(page) })
+        data.dataset = args.dataset.or(config.data.dataset);
+        let mut model = ModelFlags { model: args.model.clone().or(config.model.model), init: None };
+        let design = model.design()?;
+        Ok(Self { weights, data: data.plan(design.input())?, design, page: args.html.clone().or(page) })
     }
 }
 

@@ -24,7 +24,7 @@ use ringstep_comm::{Algorithm, Op};
 
 use self::story::{Message, Round, Story};
 use crate::args::ExplainArgs;
-use crate::names::lookup;
+use crate::names::{ByName, lookup};
 use crate::show;
 
 /// A story, and what is said before and after it.
@@ -44,7 +44,7 @@ struct Lecture {
 /// Shows a collective in the terminal, or writes a page about it.
 pub fn run(args: &ExplainArgs) -> Result<()> {
     let algorithm = lookup("algorithm", &args.algorithm, &Algorithm::ALL, Algorithm::name)?;
-    let op = lookup("operation", &args.op, &Op::ALL, Op::name)?;
+    let ByName(op) = args.op;
     let values = values::choose(args.values.as_deref(), args.workers)?;
     let lecture = lecture(algorithm, op, values)?;
     if let Some(path) = &args.html {

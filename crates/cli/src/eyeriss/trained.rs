@@ -15,7 +15,7 @@ use ringstep_train::{checkpoint, fit};
 use crate::datasets;
 use crate::memory;
 use crate::run_dir;
-use crate::settings::{Settings, design};
+use crate::settings::Experiment;
 
 /// A run's network, and the zeros of each of its layers.
 pub struct Trained {
@@ -46,14 +46,14 @@ pub fn load(folder: &Path, batch: usize) -> Result<Trained> {
     );
     let config = run_dir::config_of(folder)
         .with_context(|| format!("--model {}: no config.toml in it or above it", folder.display()))?;
-    let settings = Settings::read(&config)?;
-    let name = settings.model.clone().context("--model: its config.toml names no model")?;
-    let design = design(&name)?;
+    let mut settings = Experiment::read(&config)?.common;
+    let name = settings.model.model.clone().context("--model: its config.toml names no model")?;
+    let design = name.design()?;
     let rule = Rule::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 };
     memory::check(&design, Need::new(&design, batch, 1, rule), 1)?;
     let mut model = design.build_small();
     checkpoint::load(&mut model, &weights)?;
-    let data = datasets::load(&settings)?;
+    let data = datasets::load(&settings.data.plan(design.input())?)?;
     let there = data.test.len();
     ensure!(batch <= there, "--batch {batch}: there are {there} test images");
     let canvas = fit::fit(&design, &data)?;

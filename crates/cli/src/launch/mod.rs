@@ -17,24 +17,24 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::protocol::Blame;
 pub use self::protocol::{Message, Task};
-use crate::workers::Launch;
+use crate::settings::{Launch, Workers};
 
-/// Runs a task on so many workers to the end. `observe` is told what each rank says.
+/// Runs a task on so many ranks to the end. `observe` is told what each of them says.
 pub fn run(
     task: &Task,
-    workers: usize,
-    launch: Launch,
+    world: usize,
+    workers: &Workers,
     interrupts: &Interrupts,
     observe: &mut Observer<'_>,
 ) -> Result<()> {
-    match launch {
-        Launch::Processes => {
-            let (mut crew, events) = processes::start(task, workers)?;
-            supervise(&mut crew, &events, workers, interrupts, observe)
+    match &workers.launch {
+        Launch::Processes(how) => {
+            let (mut crew, events) = processes::start(task, how.places(world), how, workers.timeout)?;
+            supervise(&mut crew, &events, world, interrupts, observe)
         }
         Launch::Threads => {
-            let (mut crew, events) = threads::start(task, workers)?;
-            supervise(&mut crew, &events, workers, interrupts, observe)
+            let (mut crew, events) = threads::start(task, world, workers.timeout)?;
+            supervise(&mut crew, &events, world, interrupts, observe)
         }
     }
 }

@@ -9,38 +9,59 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use ringstep_comm::rendezvous::{Meeting, Token};
-use ringstep_comm::transport::DEFAULT_TIMEOUT;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use super::protocol::{Start, Way};
+use super::protocol::{Said, Start};
 use super::{Crew, Event, Task};
+use crate::settings;
 
-/// Child processes, each with the pipe whose end tells it that the launcher is gone. Dropping them ends those that are
-/// left.
-pub(super) struct Processes(Vec<(Child, ChildStdin)>);
+/// Child processes. Dropping them ends those that are left.
+pub(super) struct Processes(Vec<Process>);
 
-/// Starts all workers and begins to listen to them.
-pub(super) fn start(task: &Task, world: usize) -> Result<(Processes, Receiver<Event>)> {
+struct Process {
+    ranks: Vec<usize>,
+    child: Child,
+    /// Its end tells the process that the launcher is gone.
+    _orders: ChildStdin,
+}
+
+/// Starts a process for each of these sets of ranks, and begins to listen to them.
+pub(super) fn start(
+    task: &Task,
+    places: Vec<Vec<usize>>,
+    how: &settings::Processes,
+    timeout: Duration,
+) -> Result<(Processes, Receiver<Event>)> {
     let mut token = Token::default();
     getrandom::fill(&mut token).context("no randomness for the job's token")?;
-    let Way { meet, start_with, pin } = task.way();
-    let cores = if pin { cores_to_deal_out(world) } else { Vec::new() };
-    let meeting = Meeting::open(meet, token)?;
+    let world = places.iter().map(Vec::len).sum();
+    let cores = if how.pin { cores_to_deal_out(places.len()) } else { Vec::new() };
+    let meeting = Meeting::open(how.meet, token)?;
     let address = meeting.address();
     let (sender, events) = channel();
     let host = sender.clone();
     spawn("rendezvous", move || {
-        if let Err(error) = meeting.host(world, DEFAULT_TIMEOUT) {
+        if let Err(error) = meeting.host(world, timeout) {
             let _ = host.send(Event::NoMeeting(error));
         }
     })?;
 
     let mut crew = Processes(Vec::new());
-    for rank in 0..world {
-        let core = cores.get(rank % cores.len().max(1)).copied();
-        let start = Start { task: task.clone(), rank, world, core, meeting: address, token };
-        let start = serde_json::to_string(&start).context("these settings cannot be passed on to workers")?;
-        let mut child = command(start_with.as_deref(), rank)?
+    for (place, ranks) in places.into_iter().enumerate() {
+        let (rank, transport) = (ranks[0], how.transport);
+        let core = cores.get(place % cores.len().max(1)).copied();
+        let start = Start {
+            task: task.clone(),
+            ranks: ranks.clone(),
+            world,
+            core,
+            transport,
+            timeout,
+            meeting: address,
+            token,
+        };
+        let start = serde_json::to_string(&start).context("this task cannot be passed on to workers")?;
+        let mut child = command(how.start_with.as_deref(), rank)?
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -49,9 +70,9 @@ pub(super) fn start(task: &Task, world: usize) -> Result<(Processes, Receiver<Ev
         let reports = child.stdout.take().expect("it is piped");
         // A worker that is gone already is noticed by the end of its reports.
         let _ = orders.write_all(format!("{start}\n").as_bytes());
-        crew.0.push((child, orders));
+        crew.0.push(Process { ranks: ranks.clone(), child, _orders: orders });
         let sender = sender.clone();
-        spawn("reports", move || listen(rank, reports, &sender))?;
+        spawn("reports", move || listen(&ranks, reports, &sender))?;
     }
     Ok((crew, events))
 }
@@ -88,21 +109,24 @@ pub(super) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<
     thread.map(drop).context("cannot start another thread")
 }
 
-/// Passes a worker's messages on until there are no more.
-fn listen(rank: usize, reports: ChildStdout, events: &Sender<Event>) {
-    let messages =
+/// Passes on what the ranks of a process say, until there is no more.
+fn listen(ranks: &[usize], reports: ChildStdout, events: &Sender<Event>) {
+    let lines =
         BufReader::new(reports).lines().map_while(Result::ok).map_while(|line| serde_json::from_str(&line).ok());
-    for message in messages {
+    for Said { rank, message } in lines {
         if events.send(Event::Said(rank, message)).is_err() {
             return;
         }
     }
-    let _ = events.send(Event::Gone(rank));
+    for &rank in ranks {
+        let _ = events.send(Event::Gone(rank));
+    }
 }
 
 impl Crew for Processes {
     fn obituary(&mut self, rank: usize) -> String {
-        let child = &mut self.0[rank].0;
+        let child = self.0.iter_mut().find(|process| process.ranks.contains(&rank)).map(|process| &mut process.child);
+        let child = child.expect("every rank has a process");
         // It has closed its output, so its end is near; whoever takes longer is not waited for.
         let deadline = Instant::now() + Duration::from_secs(1);
         let status = loop {
@@ -125,11 +149,11 @@ impl Crew for Processes {
 
 impl Drop for Processes {
     fn drop(&mut self) {
-        for (child, _) in &mut self.0 {
-            let _ = child.kill();
+        for process in &mut self.0 {
+            let _ = process.child.kill();
         }
-        for (child, _) in &mut self.0 {
-            let _ = child.wait();
+        for process in &mut self.0 {
+            let _ = process.child.wait();
         }
     }
 }

@@ -1,9 +1,9 @@
 //! What launcher and worker processes tell each other, a line of JSON a message.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use anyhow::Result;
 use ringstep_comm::rendezvous::{RendezvousError, Token};
 use ringstep_comm::transport::{Cause, TransportError};
 use ringstep_comm::{CollectiveError, Failure};
@@ -12,16 +12,16 @@ use ringstep_train::records::{Outcome, Report};
 use serde::{Deserialize, Serialize};
 
 use crate::bench::collectives as bench;
-use crate::settings::Settings;
-use crate::workers::ProcessTransport;
+use crate::names::ByName;
+use crate::settings::{ProcessTransport, Run};
 
 /// What workers are there for.
 #[derive(Clone, Serialize, Deserialize)]
 pub enum Task {
     /// One training run.
     Train {
-        /// A completed row.
-        settings: Box<Settings>,
+        /// What to do, on what; validated.
+        run: Box<Run>,
         /// Where rank 0 writes the final weights.
         model_file: PathBuf,
     },
@@ -29,51 +29,31 @@ pub enum Task {
     Bench(bench::Plan),
 }
 
-impl Task {
-    /// How worker processes are started.
-    pub fn way(&self) -> Way {
-        let (meet, start_with, pin) = match self {
-            // Whoever starts workers by a command of their own, or with many threads, has other plans for the cores.
-            Self::Train { settings, .. } => {
-                let free = settings.start_with.is_some() || settings.threads != Some(1);
-                (settings.meet, settings.start_with.clone(), settings.pin.map(|pin| pin && !free))
-            }
-            Self::Bench(_) => (None, None, None),
-        };
-        Way { meet: meet.unwrap_or(Ipv4Addr::LOCALHOST.into()), start_with, pin: pin.unwrap_or(false) }
-    }
-
-    /// How worker processes talk.
-    pub fn transport(&self) -> Result<ProcessTransport> {
-        match self {
-            Self::Train { settings, .. } => settings.transport(),
-            Self::Bench(plan) => plan.transport(),
-        }
-    }
-}
-
-/// How worker processes are started, and where they meet.
-pub struct Way {
-    pub meet: IpAddr,
-    pub start_with: Option<String>,
-    /// Whether each is bound to a core if all cores then have several.
-    pub pin: bool,
-}
-
 /// The launcher's first and only line to a worker. The end of the worker's standard input means that the launcher is
 /// gone.
 #[derive(Serialize, Deserialize)]
 pub struct Start {
     pub task: Task,
-    pub rank: usize,
+    /// The ranks of this process; most have one.
+    pub ranks: Vec<usize>,
     pub world: usize,
     /// The only core that it may use, if it is bound to one.
     pub core: Option<usize>,
+    pub transport: ByName<ProcessTransport>,
+    /// How long it waits for others that say nothing.
+    pub timeout: Duration,
     pub meeting: SocketAddr,
     pub token: Token,
 }
 
-/// What a worker says.
+/// A line of a worker process.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Said {
+    pub rank: usize,
+    pub message: Message,
+}
+
+/// What a rank says.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Message {
     /// While it trains.

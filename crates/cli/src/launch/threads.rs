@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ringstep_comm::Group;
@@ -16,7 +17,7 @@ use super::{Crew, Event};
 pub(super) struct Threads;
 
 /// Starts all workers. What they read, they read once for all.
-pub(super) fn start(task: &Task, world: usize) -> Result<(Threads, Receiver<Event>)> {
+pub(super) fn start(task: &Task, world: usize, timeout: Duration) -> Result<(Threads, Receiver<Event>)> {
     let prepared = Arc::new(Prepared::new(task.clone())?);
     let (sender, events) = channel();
     let ends = mem::try_mesh(world).with_context(|| format!("no memory for {world} workers to share"))?;
@@ -26,7 +27,9 @@ pub(super) fn start(task: &Task, world: usize) -> Result<(Threads, Receiver<Even
             let _farewell = Farewell { rank, sender: sender.clone() };
             // When nobody listens any more this process is about to end.
             let say = |message| drop(sender.send(Event::Said(rank, message)));
-            say(prepared.perform(Group::new(transport), &say).unwrap_or_else(|error| Message::failure(rank, &error)));
+            say(prepared
+                .perform(Group::new(transport.with_timeout(timeout)), &say)
+                .unwrap_or_else(|error| Message::failure(rank, &error)));
         })?;
     }
     Ok((Threads, events))

@@ -12,7 +12,7 @@ use ringstep_train::summary::Summary;
 
 use self::chart::{Bar, Lines, Series, Unit};
 use crate::html::{self, escape};
-use crate::show::{HEADINGS, STEP_HEADINGS, Split, bytes, cells, row_name, step_cells};
+use crate::show::{HEADINGS, STEP_HEADINGS, Split, bytes, cells, step_cells};
 use crate::train::Row;
 
 const TEMPLATE: &str = include_str!("page.html");
@@ -20,7 +20,7 @@ const TEMPLATE: &str = include_str!("page.html");
 /// The page for these rows, with sentences about what bounded them.
 pub fn page(rows: &[Row], bounds: &[String], config: &str, data: &Dataset) -> String {
     let series = |values: fn(&Row) -> Vec<f64>| -> Vec<Series> {
-        rows.iter().map(|row| Series { name: row_name(&row.job), values: values(row) }).collect()
+        rows.iter().map(|row| Series { name: row.run.title.clone(), values: values(row) }).collect()
     };
     let plots = [
         Lines::new("training loss", "epoch", Unit::Plain, series(|row| row.summary.epoch_losses.clone())),
@@ -36,10 +36,10 @@ pub fn page(rows: &[Row], bounds: &[String], config: &str, data: &Dataset) -> St
     ];
     let [loss, accuracy, step_loss, step_time] = plots.map(|plot| plot.svg());
     let bars: Vec<Bar> =
-        rows.iter().map(|row| Bar { name: row_name(&row.job), split: Split::of(&row.summary) }).collect();
+        rows.iter().map(|row| Bar { name: row.run.title.clone(), split: Split::of(&row.summary) }).collect();
     let title = match rows {
-        [row] => format!("{} on {}, {}", row.job.model.name, data.name, row_name(&row.job)),
-        _ => format!("{} on {}, {} ways to synchronise", rows[0].job.model.name, data.name, rows.len()),
+        [row] => format!("{} on {}, {}", row.run.job.model.name, data.name, row.run.title),
+        _ => format!("{} on {}, {} ways to synchronise", rows[0].run.job.model.name, data.name, rows.len()),
     };
     let instructions = &rows[0].summary.instructions;
     let machine =
@@ -52,7 +52,7 @@ pub fn page(rows: &[Row], bounds: &[String], config: &str, data: &Dataset) -> St
         ("{{machine}}", escape(&machine)),
         ("{{version}}", escape(env!("CARGO_PKG_VERSION"))),
         ("{{table}}", table(&HEADINGS, rows.iter().map(|row| cells(row).to_vec()))),
-        ("{{legend}}", chart::legend(rows.iter().map(|row| row_name(&row.job)))),
+        ("{{legend}}", chart::legend(rows.iter().map(|row| row.run.title.clone()))),
         ("{{loss}}", loss),
         ("{{accuracy}}", accuracy),
         ("{{step_loss}}", step_loss),
@@ -104,7 +104,7 @@ fn traffic(rows: &[Row]) -> String {
             let Summary { bytes_sent, messages_sent, steps, .. } = row.summary;
             let steps = steps as u64;
             vec![
-                row_name(&row.job),
+                row.run.title.clone(),
                 bytes(bytes_sent),
                 messages_sent.to_string(),
                 bytes(bytes_sent / steps),
@@ -119,14 +119,14 @@ fn traffic(rows: &[Row]) -> String {
 fn pictures(rows: &[Row]) -> String {
     let picture = |row: &Row| {
         let (step, svg) = timeline::step_picture(row)?;
-        Some(format!(r#"<h3>{}, step {step}</h3><figure class="scroll">{svg}</figure>"#, escape(&row_name(&row.job)),))
+        Some(format!(r#"<h3>{}, step {step}</h3><figure class="scroll">{svg}</figure>"#, escape(&row.run.title),))
     };
     let pictures: String = rows.iter().filter_map(picture).collect();
     if pictures.is_empty() { "<p>No step was traced.</p>".to_owned() } else { pictures }
 }
 
 fn slowest_ranks(rows: &[Row]) -> String {
-    match rows.iter().any(|row| row.job.workers > 1) {
+    match rows.iter().any(|row| row.run.job.workers > 1) {
         true => format!(
             r#"<div class="legend">{}</div><figure class="scroll">{}</figure>"#,
             slowest::legend(rows),
@@ -139,7 +139,7 @@ fn slowest_ranks(rows: &[Row]) -> String {
 fn weights(rows: &[Row]) -> String {
     rows.iter()
         .map(|row| {
-            let (name, sha256) = (escape(&row_name(&row.job)), &row.summary.weights_sha256);
+            let (name, sha256) = (escape(&row.run.title), &row.summary.weights_sha256);
             format!("<tr><td>{name}</td><td><code>{sha256}</code></td></tr>")
         })
         .collect()

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::chart::COLOURS;
 use crate::html::escape;
-use crate::show::{row_name, seconds};
+use crate::show::seconds;
 use crate::train::Row;
 
 const WIDTH: f64 = 960.0;
@@ -15,14 +15,14 @@ const MOST: usize = 400;
 
 /// A strip a row: a step is coloured by its slowest rank, and as high as the ranks were apart.
 pub fn strips(rows: &[Row]) -> String {
-    let rows: Vec<&Row> = rows.iter().filter(|row| row.job.workers > 1).collect();
+    let rows: Vec<&Row> = rows.iter().filter(|row| row.run.job.workers > 1).collect();
     let steps = rows.iter().map(|row| row.steps.len()).max().unwrap_or(0);
     let stride = steps.div_ceil(MOST).max(1);
     let height = ROW * rows.len() as f64 + 30.0;
     let mut svg = format!(r#"<svg class="bars" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="slowest ranks">"#);
     for (index, row) in rows.iter().enumerate() {
         let top = ROW * index as f64;
-        let name = escape(&row_name(&row.job));
+        let name = escape(&row.run.title);
         let _ = write!(svg, r#"<text class="name end" x="{}" y="{}">{name}</text>"#, NAMES - 12.0, top + 20.0);
         // The longest decides what is full height, but for the first step, in which everything is late.
         let furthest = row.steps.iter().skip(1).map(|step| step.behind).fold(f64::MIN_POSITIVE, f64::max);
@@ -54,7 +54,7 @@ pub fn strips(rows: &[Row]) -> String {
 
 /// Which colour is which rank.
 pub fn legend(rows: &[Row]) -> String {
-    let ranks = rows.iter().map(|row| row.job.workers).max().unwrap_or(0).min(COLOURS);
+    let ranks = rows.iter().map(|row| row.run.job.workers).max().unwrap_or(0).min(COLOURS);
     (0..ranks)
         .map(|rank| format!(r#"<span class="key"><span class="swatch r{rank}"></span>rank {rank}</span>"#))
         .collect()

@@ -3,12 +3,12 @@
 use ringstep_train::summary::Summary;
 
 use super::Split;
-use super::units::{bytes, row_name};
+use super::units::bytes;
 use crate::train::Row;
 
 /// A sentence for each row, and another if workers crowd the cores.
 pub fn bounds(rows: &[Row], crowd: Option<&str>) -> Vec<String> {
-    let of_row = |row: &Row| bound(&row_name(&row.job), &Split::of(&row.summary), Traffic::of(&row.summary));
+    let of_row = |row: &Row| bound(&row.run.title, &Split::of(&row.summary), Traffic::of(&row.summary));
     let crowd = crowd.map(|crowd| format!("{crowd}, so some of the time is spent waiting for a core."));
     rows.iter().map(of_row).chain(crowd).collect()
 }

@@ -13,7 +13,7 @@ mod units;
 pub use bound::bounds;
 pub use progress::Progress;
 pub use table::{HEADINGS, STEP_HEADINGS, Split, cells, step_cells, step_table, table};
-pub use units::{bytes, percent, row_name, seconds};
+pub use units::{bytes, percent, seconds};
 
 /// Prints a warning on standard error.
 pub fn warn(warning: &str) {

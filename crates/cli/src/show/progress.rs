@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write, stderr, stdout};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use ringstep_train::Job;
 use ringstep_train::records::{Epoch, Report, Step};
 use ringstep_train::summary::Summary;
 
-use super::units::{percent, row_name, seconds};
+use super::units::{percent, seconds};
 use crate::launch::Message;
+use crate::settings::Run;
 
 /// The bars of all runs.
 pub struct Progress {
@@ -28,13 +28,13 @@ impl Progress {
     }
 
     /// A bar for the next run.
-    pub fn start(&mut self, job: &Job, images: usize) -> RunProgress<'_> {
+    pub fn start(&mut self, run: &Run, images: usize) -> RunProgress<'_> {
         let template = "{prefix:18} {bar:30.cyan/blue} {percent:>3}%  {elapsed:>4}  {msg}";
         let style = ProgressStyle::with_template(template).expect("the template is valid").progress_chars("━╸ ");
-        let bar = self.bars.add(ProgressBar::new(job.steps(images) as u64).with_style(style));
-        bar.set_prefix(row_name(job));
+        let bar = self.bars.add(ProgressBar::new(run.job.steps(images) as u64).with_style(style));
+        bar.set_prefix(run.title.clone());
         bar.tick();
-        RunProgress { bar, on: self, world: job.workers, epochs: BTreeMap::new() }
+        RunProgress { bar, on: self, world: run.job.workers, epochs: BTreeMap::new() }
     }
 }
 

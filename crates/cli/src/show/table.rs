@@ -5,7 +5,7 @@ use comfy_table::{CellAlignment, Table};
 
 use ringstep_train::summary::Summary;
 
-use super::units::{bytes, percent, row_name, seconds};
+use super::units::{bytes, percent, seconds};
 use crate::train::Row;
 
 /// The columns and their headings, which may break; the report's table has the same.
@@ -24,10 +24,10 @@ pub const HEADINGS: [&str; 10] = [
 
 /// A row's cells.
 pub fn cells(row: &Row) -> [String; HEADINGS.len()] {
-    let Row { job, summary, .. } = row;
+    let Row { run, summary, .. } = row;
     [
-        row_name(job),
-        format!("{} x {}", job.workers, job.batch),
+        run.title.clone(),
+        format!("{} x {}", run.job.workers, run.job.batch),
         format!("{:.4}", summary.train_loss),
         percent(summary.train_accuracy),
         percent(summary.test_accuracy),
@@ -59,7 +59,7 @@ pub fn step_cells(row: &Row) -> [String; STEP_HEADINGS.len()] {
     let share = |part: f64| format!("{:.1}%", 100.0 * part / summary.seconds);
     let split = Split::of(summary);
     [
-        row_name(&row.job),
+        row.run.title.clone(),
         seconds(summary.mean_seconds_per_step),
         summary.predicted_seconds_per_step.map_or_else(String::new, seconds),
         share(split.compute),

@@ -1,15 +1,5 @@
 //! Numbers for people.
 
-use ringstep_train::Job;
-
-/// A row's name: the way of synchronising, with its algorithm where there is a choice.
-pub fn row_name(job: &Job) -> String {
-    match job.sync.algorithm() {
-        Some(_) => format!("{}, {}", job.sync.name(), job.sync.algorithm_name()),
-        None => job.sync.name().to_owned(),
-    }
-}
-
 /// `0.725` as `72.50%`.
 pub fn percent(fraction: f64) -> String {
     format!("{:.2}%", 100.0 * fraction)

@@ -180,3 +180,32 @@ fn what_is_said_about_ddp_is_done_and_repeats() {
     let other = place.json(&format!("{ddp} --batch-norm local"));
     assert_ne!(first["runs"][0]["weights_sha256"], other["runs"][0]["weights_sha256"]);
 }
+
+/// Two rows of one way have names, folders and lines of their own; and what is left behind repeats all of it.
+#[test]
+fn rows_of_one_way_are_told_apart_and_repeat() {
+    let place = Place::new();
+    let file = "steps = 3\nalgorithm = \"tree\"\n[[row]]\nsync = [\"single\", \"ddp\"]\n\
+                [[row]]\nsync = \"ddp\"\nbucket = \"64kB\"\nlr = 0.5\n";
+    std::fs::write(place.path("rows.toml"), file).unwrap();
+    let first = place.json("compare rows.toml --json --out first");
+    let again = place.json("compare first/config.toml --json --out again");
+    let names = ["single", "ddp-lr-0.01", "ddp-bucket-64kB-lr-0.5"];
+    for (name, (run, again)) in
+        names.iter().zip(std::iter::zip(first["runs"].as_array().unwrap(), again["runs"].as_array().unwrap()))
+    {
+        let weights = std::fs::read(place.path("first").join(name).join("model.safetensors")).unwrap();
+        assert_eq!(run["weights_sha256"], sha256(&weights), "{name}");
+        assert_eq!(run["weights_sha256"], again["weights_sha256"], "{name}");
+    }
+    assert_eq!(first["runs"].as_array().unwrap().len(), names.len());
+    assert_eq!(read(place.path("first/config.toml")), read(place.path("again/config.toml")));
+    let steps: Vec<Value> =
+        read(place.path("first/steps.jsonl")).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of_rows: Vec<(&str, u64)> =
+        steps.iter().map(|line| (line["row"].as_str().unwrap(), line["step"].as_u64().unwrap())).collect();
+    let expected: Vec<(&str, u64)> = names.iter().flat_map(|name| (0..3).map(move |step| (*name, step))).collect();
+    assert_eq!(of_rows, expected);
+    let page = read(place.path("first/report.html"));
+    assert!(page.contains("ddp, tree, lr 0.01") && page.contains("ddp, tree, bucket 64kB, lr 0.5"), "{page}");
+}

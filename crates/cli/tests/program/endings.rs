@@ -128,6 +128,21 @@ fn a_worker_that_dies_ends_all_and_is_named() {
 }
 
 #[test]
+fn a_worker_that_stops_is_given_up_after_the_timeout_and_named() {
+    for transport in ["auto", "tcp"] {
+        let job = Job::start_with(&format!("--timeout 3 --transport {transport}"));
+        signal("STOP", job.workers[2]);
+        let output = job.end();
+        assert_eq!(output.status.code(), Some(1));
+        let told = errors(&output);
+        assert!(
+            told.starts_with("error: rank 2 does not answer any more (") && told.contains("timed out after 3s"),
+            "{told}"
+        );
+    }
+}
+
+#[test]
 fn workers_do_not_outlive_their_launcher() {
     let job = Job::start();
     signal("KILL", job.launcher_id());

@@ -81,6 +81,13 @@ fn ways_of_synchronising_take_what_they_can_use() {
         place.refused("train --verify-every 0"),
         "0 steps from one comparison of the ranks to the next: at least 1 is needed"
     );
+    for seconds in ["0", "-1", "nan"] {
+        assert!(
+            place
+                .refused(&format!("train --timeout {seconds}"))
+                .ends_with("it must be positive, and at most a year in seconds")
+        );
+    }
     assert_eq!(place.refused("train --log-every 0"), "0 steps from line to line: at least 1 is needed");
     assert_eq!(
         place.refused("train --shard stride"),
@@ -206,7 +213,7 @@ fn numbers_that_make_no_job() {
         ("train --lr 0", "lr is 0: it must be positive and finite"),
         ("train --lr nan", "lr is NaN: it must be positive and finite"),
         ("train --workers 1025 --samples 2000 --batch 1", "1025 workers: at most 1024 are possible"),
-        ("compare --sync single,ring,single", "single is given twice"),
+        ("compare --sync single,ddp,single", "single is given twice"),
         ("train --epochs 9223372036854775807", "9223372036854775807 epochs of 5 steps are more than can be counted"),
         ("train --momentum 1.5", "momentum is 1.5: it must be at least 0 and below 1"),
         (
@@ -369,8 +376,47 @@ fn experiment_files_that_make_no_sense() {
         fs::write(place.path("x.toml"), text).unwrap();
         place.refused("train x.toml")
     };
-    assert!(refused("lr = 0.1\nwrokers = 3\n").starts_with("x.toml, line 2: unknown field `wrokers`"));
-    assert!(refused("lr = 0.1\n\nworkers = \"four\"\n").starts_with("x.toml, line 3: "));
+    assert_eq!(refused("lr = 0.1\nwrokers = 3\n"), "x.toml, line 2: unknown field `wrokers`; nearest is `workers`");
+    assert_eq!(
+        refused("lr = 0.1\n\nworkers = \"four\"\n"),
+        "x.toml, line 3: invalid type: string \"four\", expected usize"
+    );
     assert!(refused("lr = \n").starts_with("x.toml, line 1: "));
+    assert_eq!(
+        refused("# One way.\nsync = \"ddpp\"\n"),
+        "x.toml, line 2: unknown way to synchronise 'ddpp': known are single, gather-scatter, all-reduce, ddp, \
+         data-parallel; nearest is 'ddp'"
+    );
+    assert_eq!(refused("sync = 3\n"), "x.toml, line 1: expected a name, or a list of names");
+    assert_eq!(refused("bucket = \"large\"\n"), "x.toml, line 1: 'large' is no size: write 4096, 64KiB or 1MB");
     assert_eq!(refused("epochs = 3\nsteps = 3\n"), "epochs and steps are both given: which of them?");
+}
+
+#[test]
+fn rows_that_cannot_be_compared() {
+    let place = Place::new();
+    let refused = |text: &str| {
+        fs::write(place.path("x.toml"), text).unwrap();
+        place.refused("compare x.toml")
+    };
+    assert_eq!(
+        refused("lr = 0.1\n[[row]]\nsync = \"ddp\"\nmodel = \"mlp\"\n"),
+        "x.toml, line 4: `model` is for all rows: none can have its own"
+    );
+    assert_eq!(refused("lr = 0.1\nrow = 3\n"), "x.toml, line 2: each row begins with [[row]]");
+    assert_eq!(refused("row = [3]\n"), "x.toml, line 1: each row begins with [[row]]");
+    assert_eq!(
+        refused("[[row]]\nsync = \"ddp\"\n[[row]]\nsync = \"single\"\nbuckets = 3\n"),
+        "x.toml, line 5: unknown field `buckets`; nearest is `bucket`"
+    );
+    assert_eq!(
+        refused("[[row]]\nsync = \"ddp\"\n[[row]]\nsync = \"single\"\nbucket = \"1kB\"\n"),
+        "--bucket belongs to ddp, not to single"
+    );
+    assert_eq!(refused("[[row]]\nsync = \"ddp\"\n[[row]]\nsync = \"ddp\"\n"), "ddp, ring is given twice");
+    assert_eq!(
+        place.refused("train x.toml"),
+        "train runs one way of synchronising, not 2: choose with --sync, or use compare"
+    );
+    place.ok("train x.toml --sync ddp --steps 1");
 }
