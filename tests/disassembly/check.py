@@ -56,6 +56,13 @@ ON_STACK = {
     r"layers::max_pool::send_back::avx(?:2|512)": Room(2, CONSTANTS),
 }
 
+# Kernels without vectors that are as wide as they can be, and why.
+SQUARES = "squares of eight numbers a side are transposed"
+NARROW = {
+    r"kernels::transpose::transpose_into::avx512": SQUARES,
+    r"kernels::planes::from_planes::avx512": SQUARES,
+}
+
 LEVELS = {"avx2": "%ymm", "avx512": "%zmm"}  # with the registers that are as wide as they can be
 FUSED = re.compile(r"vfn?m(add|sub)")
 SCALAR_FUSED = re.compile(r"vfn?m(add|sub)\d+s[sdh]")
@@ -126,17 +133,27 @@ def faults_of_loops(kernel):
     return faults
 
 
+def faults_of_width(kernel):
+    """Loops of integers are vectorised by the compiler, or so it is hoped."""
+    register = LEVELS[level_of(kernel.name)]
+    wide = any(register in instruction.text for instruction in kernel.instructions)
+    if wide or entry(NARROW, kernel.name)[0] or not Flow(kernel).innermost_loops():
+        return []
+    return [f"loops, but no vectors of {register[1:]}"]
+
+
 def check(kernels):
     """Lines that each name a fault."""
     lines = []
     for level in LEVELS:
         if not any(level_of(kernel.name) == level for kernel in kernels):
             lines.append(f"no kernels for {level}: is this the program, with its symbols, for x86-64?")
-    for table in (TILES, ON_STACK):
+    for table in (TILES, ON_STACK, NARROW):
         matched = {entry(table, kernel.name)[0] for kernel in kernels}
         lines += [f"no kernel is called {pattern}, which the tables name" for pattern in table if pattern not in matched]
     for kernel in kernels:
-        lines += [f"{kernel.name}: {fault}" for fault in faults_of_code(kernel) + faults_of_loops(kernel)]
+        faults = faults_of_code(kernel) + faults_of_loops(kernel) + faults_of_width(kernel)
+        lines += [f"{kernel.name}: {fault}" for fault in faults]
     return lines
 
 

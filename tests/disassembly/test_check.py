@@ -225,6 +225,18 @@ class Code(unittest.TestCase):
         self.assertEqual(self.faults("head: inc %rax", "jne head", "ret"), [])
 
 
+class Width(unittest.TestCase):
+    def faults(self, *instructions):
+        return check.faults_of_width(kernel("\n".join(instructions)))
+
+    def test_loops_without_wide_vectors(self):
+        self.assertEqual(len(self.faults("head: vaddps (%rsi),%ymm0,%ymm0", "jne head", "ret")), 1)
+        self.assertEqual(self.faults("head: vaddps (%rsi),%zmm0,%zmm0", "jne head", "ret"), [])
+        self.assertEqual(self.faults("ret"), [])
+        with mock.patch.dict(check.NARROW, {"rows::sum_columns::avx512": "why"}, clear=True):
+            self.assertEqual(self.faults("head: vaddps (%rsi),%ymm0,%ymm0", "jne head", "ret"), [])
+
+
 class Tiles(unittest.TestCase):
     def faults(self, fused, name="ringstep_nn::kernels::matmul::tiles::avx512_3"):
         text = "head: inc %rax\n" + "\n".join(fused) + "\njne head\nret"
@@ -241,7 +253,7 @@ class Tiles(unittest.TestCase):
 
     def test_tables_and_levels_that_nothing_is_found_for(self):
         tiles = mock.patch.dict(check.TILES, {r"kernels::gone::avx2": 2}, clear=True)
-        with tiles, mock.patch.dict(check.ON_STACK, clear=True):
+        with tiles, mock.patch.dict(check.ON_STACK, clear=True), mock.patch.dict(check.NARROW, clear=True):
             faults = check.check([kernel("ret")])
         self.assertEqual(len(faults), 2)
         self.assertIn("no kernels for avx2", faults[0])

@@ -105,7 +105,7 @@ mod tests {
         // One rank keeps the models that are tested in the end, not each.
         let tested = Need { snapshots: 1000, ..need };
         assert!(refuse(&lenet5, tested, 4, enough + 1000).is_ok());
-        assert!(refuse(&lenet5, tested, 4, enough + 999).unwrap_err().to_string().contains("and 1.0 kB for tests"));
+        assert!(refuse(&lenet5, tested, 4, enough + 999).unwrap_err().to_string().contains("and 1.00 kB for tests"));
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use ringstep_data::file;
+use ringstep_train::accounts::StepSummary;
 use ringstep_train::records::{Epoch, Parts};
-use ringstep_train::steps::StepSummary;
 use serde::Serialize;
 
 use crate::settings::Run;

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use ringstep_train::accounts::{Accounts, StepSummary};
 use ringstep_train::records::{Epoch, Outcome, Report};
-use ringstep_train::steps::{StepBook, StepSummary};
 use ringstep_train::summary::{RankRecord, Summary, sum_up};
 use ringstep_train::trace::Span;
 use ringstep_train::{checkpoint, fit};
@@ -113,18 +113,18 @@ fn run_row(
 ) -> Result<Row> {
     let job = &run.job;
     let mut bar = progress.start(&run, images);
-    let mut trace = TraceFile::create(&folder.join("trace.json"), job.workers)?;
-    let mut book = StepBook::new(job.workers);
-    let mut heard: Vec<Heard> = (0..job.workers).map(|_| Heard::default()).collect();
+    let mut trace = TraceFile::create(&folder.join("trace.json"), job.ranks())?;
+    let mut accounts = Accounts::new(job.workers);
+    let mut heard: Vec<Heard> = (0..job.ranks()).map(|_| Heard::default()).collect();
     let task = Task::Train { run: Box::new(run.clone()), model_file: folder.join(WEIGHTS) };
-    launch::run(&task, job.workers, &run.workers, interrupts, &mut |rank, message| {
+    launch::run(&task, job.ranks(), &run.workers, interrupts, &mut |rank, message| {
         bar.observe(rank, &message);
         match message {
             Message::Report(Report::Epoch(epoch)) => {
                 dir.record(&run, rank, &epoch)?;
                 heard[rank].epochs.push(epoch);
             }
-            Message::Report(Report::Steps(steps)) => dir.record_steps(&run, book.add(rank, steps))?,
+            Message::Report(Report::Steps(steps)) => dir.record_steps(&run, accounts.add(rank, steps))?,
             Message::Report(Report::Spans(spans)) => {
                 trace.add(rank, &spans)?;
                 heard[rank].spans.extend(spans);
@@ -139,7 +139,7 @@ fn run_row(
         ranks.push(RankRecord { epochs, outcome: outcome.expect("all ranks are done") });
         spans.push(of_rank);
     }
-    let summary = sum_up(job, &ranks, &book.steps)?;
+    let summary = sum_up(job, &ranks, &accounts.steps)?;
     bar.finish(&summary);
-    Ok(Row { run, summary, steps: book.steps, spans })
+    Ok(Row { run, summary, steps: accounts.steps, spans })
 }

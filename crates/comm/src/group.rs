@@ -90,7 +90,7 @@ impl Group {
     }
 
     /// What the choice of algorithms rests on.
-    pub fn tuning(&mut self) -> Tuning {
+    pub fn tuning(&self) -> Tuning {
         self.tuning
     }
 
@@ -107,7 +107,7 @@ impl Group {
     }
 
     /// The host of each rank.
-    pub fn hosts(&mut self) -> Vec<usize> {
+    pub fn hosts(&self) -> Vec<usize> {
         self.transport.hosts().to_vec()
     }
 

@@ -85,7 +85,7 @@ pub(crate) struct CommunicationThread {
 }
 
 impl CommunicationThread {
-    fn start(group: &mut Group) -> Self {
+    fn start(group: &Group) -> Self {
         let (rank, hosts) = (group.rank(), group.hosts());
         // Each rank of this host and its communication thread wait for each other.
         let crowd = 2 * hosts.iter().filter(|&&host| host == hosts[rank]).count();

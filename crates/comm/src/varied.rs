@@ -73,7 +73,8 @@ impl Group {
 
     /// Receives what one of these ranks sends by [`Group::send_varied`] with the same limit, and says which it was: whoever
     /// has sent something, and of several the one after the last that was received from. `None` if that is nobody until
-    /// then. Waiting for it is no fault of those that do not send; one that is gone is an error.
+    /// then. Those that do not send are at no fault. One that is gone is an error, so whoever has said that it leaves is no
+    /// longer named.
     pub fn recv_any(
         &mut self,
         from: &[usize],

@@ -1,10 +1,9 @@
 //! Batch norm across workers.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
-use ringstep_comm::{CollectiveError, Group, How, Op};
+use ringstep_comm::log::Exchange;
+use ringstep_comm::{CollectiveError, How, Op};
 use ringstep_nn::Model;
 use serde::{Deserialize, Serialize};
 
@@ -59,48 +58,53 @@ impl Broadcast {
 /// Ranks that normalise together. They have connections of their own, since gradients may be on their way at the same
 /// time.
 pub(crate) struct SyncBatchNorm {
-    shared: Arc<Shared>,
+    shared: Arc<Mutex<Shared>>,
 }
 
+/// What a layer has nobody to tell of: whoever ran the pass asks for it.
 #[derive(Default)]
 struct Shared {
-    /// A layer has nobody to tell of an error: whoever ran the pass asks for it.
-    error: Mutex<Option<CollectiveError>>,
-    bytes_sent: AtomicU64,
-    messages_sent: AtomicU64,
-    /// Nanoseconds that layers spent in it since somebody asked.
-    nanoseconds: AtomicU64,
+    error: Option<CollectiveError>,
+    exchanges: Vec<Exchange>,
+    /// Bytes and messages.
+    sent: (u64, u64),
 }
 
+const NOBODY_PANICS: &str = "nobody panics with it";
+
 impl SyncBatchNorm {
-    /// From now on the model's batch norm normalises over all ranks.
-    pub fn begin(model: &mut Model, group: &mut Group) -> Result<Self, CollectiveError> {
-        let shared = Arc::new(Shared::default());
-        let (mut group, seen) = (group.split(0, group.rank() as i64)?, Arc::clone(&shared));
+    /// From now on the model's batch norm normalises over all workers.
+    pub fn begin(model: &mut Model, world: &mut World<'_>) -> Result<Self, CollectiveError> {
+        let (key, label) = (world.rank() as i64, world.label("batch norm"));
+        let mut group = world.workers().split(0, key)?;
+        group.label(label);
+        group.record(true);
+        let shared = Arc::new(Mutex::new(Shared::default()));
+        let seen = Arc::clone(&shared);
         model.normalise_with(Box::new(move |numbers| {
-            let mut error = seen.error.lock().expect("nobody panics with it");
+            let mut seen = seen.lock().expect(NOBODY_PANICS);
             // After an error the pass goes on with numbers that nobody will use.
-            if error.is_none() {
-                let began = Instant::now();
-                *error = group.all_reduce(numbers, Op::Sum, How::default()).err();
-                seen.bytes_sent.store(group.bytes_sent(), Ordering::Relaxed);
-                seen.messages_sent.store(group.messages_sent(), Ordering::Relaxed);
-                seen.nanoseconds.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
+            if seen.error.is_none() {
+                seen.error = group.all_reduce(numbers, Op::Sum, How::default()).err();
+                seen.sent = (group.bytes_sent(), group.messages_sent());
+                group.take_exchanges(&mut seen.exchanges);
             }
         }));
         Ok(Self { shared })
     }
 
-    /// How long layers have spent in it since the last time; fails if the last pass did.
-    pub fn check(&self) -> Result<Duration, CollectiveError> {
-        let time = Duration::from_nanos(self.shared.nanoseconds.swap(0, Ordering::Relaxed));
-        self.shared.error.lock().expect("nobody panics with it").take().map_or(Ok(time), Err)
+    /// Fails if the last pass did.
+    pub fn check(&self) -> Result<(), CollectiveError> {
+        self.shared.lock().expect(NOBODY_PANICS).error.take().map_or(Ok(()), Err)
+    }
+
+    /// The exchanges since the last time.
+    pub fn take_exchanges(&self) -> Vec<Exchange> {
+        std::mem::take(&mut self.shared.lock().expect(NOBODY_PANICS).exchanges)
     }
 
     /// Bytes and messages sent so far.
     pub fn sent(&self) -> (u64, u64) {
-        let [bytes, messages] =
-            [&self.shared.bytes_sent, &self.shared.messages_sent].map(|count| count.load(Ordering::Relaxed));
-        (bytes, messages)
+        self.shared.lock().expect(NOBODY_PANICS).sent
     }
 }

@@ -1,50 +1,20 @@
-//! Where a rank's time goes.
+//! How long a rank trains, and how long its steps take.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::trace::Kind;
-
-/// Adds up the time spent computing, communicating and waiting for data, and remembers how long each step took.
+/// A clock that can be stopped, and remembers how long each step took.
 #[derive(Debug)]
 pub struct Clock {
     started: Instant,
     step_started: Instant,
     step_seconds: Vec<f64>,
-    /// Forward, backward, optimizer.
-    pub compute: Duration,
-    /// Synchronising while nothing else is done, with the waiting that is in it.
-    pub communication: Duration,
-    /// Waiting for a batch that was not ready.
-    pub data: Duration,
 }
 
 impl Clock {
     /// Starts now.
     pub fn start() -> Self {
         let now = Instant::now();
-        Self {
-            started: now,
-            step_started: now,
-            step_seconds: Vec::new(),
-            compute: Duration::ZERO,
-            communication: Duration::ZERO,
-            data: Duration::ZERO,
-        }
-    }
-
-    /// Books the time that something of this kind took.
-    pub fn book(&mut self, kind: Kind, time: Duration) {
-        match kind {
-            Kind::Forward | Kind::Backward | Kind::Optimizer => self.compute += time,
-            Kind::Communication => self.communication += time,
-            Kind::Data => self.data += time,
-        }
-    }
-
-    /// So much of what was booked as computation was communication.
-    pub fn rebook(&mut self, communication: Duration) {
-        self.compute -= communication;
-        self.communication += communication;
+        Self { started: now, step_started: now, step_seconds: Vec::new() }
     }
 
     /// The time of `work` does not count.
@@ -62,13 +32,17 @@ impl Clock {
         self.step_started += time;
     }
 
-    /// A step is over, and the next begins. Returns the seconds that it took.
-    pub fn end_step(&mut self) -> f64 {
-        let now = Instant::now();
-        let seconds = (now - self.step_started).as_secs_f64();
-        self.step_seconds.push(seconds);
+    /// A step is over, and the next begins. Returns when it began and ended.
+    pub fn end_step(&mut self) -> [Instant; 2] {
+        let (began, now) = (self.step_started, Instant::now());
+        self.step_seconds.push((now - began).as_secs_f64());
         self.step_started = now;
-        seconds
+        [began, now]
+    }
+
+    /// When the last step ended, and now.
+    pub fn since_last_step(&self) -> [Instant; 2] {
+        [self.step_started, Instant::now()]
     }
 
     /// Seconds since the start.

@@ -97,7 +97,6 @@ impl Feed {
                 let workers = world.workers_for(*label);
                 workers.scatter(&whole.images, &mut part.images, *dealer)?;
                 workers.scatter(&whole.labels, &mut part.labels, *dealer)?;
-                recorder.exchanged(world);
                 let mine = global_batch.saturating_sub(rank * each).min(each);
                 part.images.truncate(mine * *length);
                 part.labels.truncate(mine);

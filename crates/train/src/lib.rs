@@ -15,9 +15,10 @@
 //! | whether ranks are still equal | [`verify`] |
 //! | where the time goes | `recorder`, [`clock`], [`timebase`], [`trace`] |
 //! | what a rank says | [`records`] |
-//! | what all ranks together did | [`steps`], [`summary`] |
+//! | what all ranks together did | [`accounts`], [`summary`] |
 //! | weights as files | [`checkpoint`] |
 
+pub mod accounts;
 mod backward_times;
 pub mod batch_norm;
 pub mod checkpoint;
@@ -33,7 +34,6 @@ mod recorder;
 pub mod records;
 mod replica;
 mod snapshots;
-pub mod steps;
 pub mod strategy;
 pub mod summary;
 pub mod timebase;

@@ -1,106 +1,77 @@
-//! Keeps a rank's times: what each step took and what went on when.
+//! Keeps what a rank did when, step by step.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use ringstep_comm::log::Exchange;
+use ringstep_comm::log::{Exchange as Call, With};
 use ringstep_nn::Model;
 
+use crate::accounts::split;
 use crate::clock::Clock;
-use crate::records::{Parts, Step};
+use crate::records::{Exchange, Parts, Step};
 use crate::replica::{Replica, Trained};
 use crate::timebase::Timebase;
 use crate::trace::{Kind, Span, Tracer};
 use crate::world::World;
 
-/// A rank's clock and its trace, which are told the same moments.
+/// The moments of a rank, for its reports and for traces alike.
 pub(crate) struct Recorder {
     pub clock: Clock,
     timebase: Timebase,
     tracer: Tracer,
-    /// The step that goes on, from 0.
-    step: usize,
-    /// What the clock had added up before it.
-    before: Parts,
-    /// When its last gradient was written, and when the strategy was done with it, on the clock of all ranks.
-    ready: f64,
-    synced: f64,
-    /// When each exchange of its last backward began and ended on the same clock, where some began before `ready`.
-    overlapping: Vec<[f64; 2]>,
+    /// The step that goes on.
+    open: Step,
+    /// What those before it took, by what was done.
+    pub parts: Parts,
 }
 
 impl Recorder {
     /// Starts the clock; traces the first `traced` steps.
     pub fn start(timebase: Timebase, traced: usize) -> Self {
-        let (clock, tracer) = (Clock::start(), Tracer::new(timebase, traced));
-        let (before, overlapping) = (Parts::of(&clock), Vec::new());
-        Self { clock, timebase, tracer, step: 0, before, ready: 0.0, synced: 0.0, overlapping }
+        let (tracer, open, parts) = (Tracer::new(timebase, traced), Step::default(), Parts::default());
+        Self { clock: Clock::start(), timebase, tracer, open, parts }
     }
 
-    /// Does `work`, and books its time.
+    /// Does `work`, and remembers when.
     pub fn timed<R>(&mut self, kind: Kind, name: &str, work: impl FnOnce() -> R) -> R {
         let began = Instant::now();
         let result = work();
         let ended = Instant::now();
-        self.clock.book(kind, ended - began);
-        self.tracer.between(self.step, kind, name, began, ended);
+        let span = [began, ended].map(|moment| self.timebase.nanoseconds(moment));
+        match kind {
+            Kind::Data => self.open.data.push(span),
+            _ => self.open.computing.push(span),
+        }
+        self.tracer.between(self.open.step, kind, name, [began, ended]);
         result
     }
 
-    /// Does `work` after a step's backward, and books its time as the optimizer's, but for the exchanges in it.
-    pub fn updating<R>(&mut self, world: &mut World<'_>, work: impl FnOnce(&mut World<'_>) -> R) -> R {
-        let began = Instant::now();
-        let result = work(world);
-        let ended = Instant::now();
-        let exchanging = self.exchanged(world);
-        self.clock.book(Kind::Optimizer, (ended - began).saturating_sub(exchanging));
-        self.tracer.between(self.step, Kind::Optimizer, "optimizer", began, ended);
-        result
-    }
-
-    /// Books the exchanges since the last time, during which nothing else was done. Returns how long they took.
-    pub fn exchanged(&mut self, world: &mut World<'_>) -> Duration {
-        let exchanges = world.take_exchanges();
-        self.trace(world, &exchanges);
-        let took = exchanges.iter().map(|exchange| exchange.ended - exchange.began).sum();
-        self.clock.book(Kind::Communication, took);
-        took
-    }
-
-    /// Books a backward of a batch that is not the step's last, which began then and has ended just now.
-    pub fn accumulated(&mut self, began: Instant, model: &Model) {
-        self.clock.book(Kind::Backward, began.elapsed());
-        self.tracer.backward(self.step, model);
-    }
-
-    /// Books a replica's last backward of a step, which began then and has ended just now, with the exchanges during it
-    /// and after it.
-    pub fn synchronised(&mut self, began: Instant, replica: &Replica<'_>, world: &mut World<'_>) {
-        let (ready, ended) = (replica.ready, Instant::now());
-        self.clock.book(Kind::Backward, ready - began);
-        self.clock.book(Kind::Communication, ended - ready);
-        self.tracer.backward(self.step, &replica.model);
-        let exchanges = world.take_exchanges();
-        self.trace(world, &exchanges);
-        let at = |moment| self.timebase.seconds(moment);
-        let overlap = exchanges.iter().any(|exchange| exchange.began < ready);
-        self.overlapping = match overlap {
-            true => exchanges.iter().map(|exchange| [at(exchange.began), at(exchange.ended)]).collect(),
-            false => Vec::new(),
-        };
-        (self.ready, self.synced) = (at(ready), at(ended));
+    /// A backward of this model began then, its last gradient was written then, and now it is over.
+    pub fn backward(&mut self, began: Instant, ready: Instant, model: &Model) {
+        let [began, ready, ended] = [began, ready, Instant::now()].map(|moment| self.timebase.nanoseconds(moment));
+        self.open.computing.push([began, ready]);
+        self.open.synchronising.push([ready, ended]);
+        self.open.ready = ready;
+        self.tracer.backward(self.open.step, model);
     }
 
     /// The step is over, and the next begins.
-    pub fn end_step(&mut self, trained: Trained) -> Step {
-        let (seconds, parts) = (self.clock.end_step(), Parts::of(&self.clock));
+    pub fn end_step(&mut self, world: &mut World<'_>, replicas: &[Replica<'_>], trained: Trained) -> Step {
+        let [began, ended] = self.clock.end_step();
+        let next = Step { step: self.open.step + 1, ..Step::default() };
+        self.close(world, replicas, [began, ended]);
         let (images, loss_sum) = (trained.images, trained.score.loss);
-        let (ready, synced, overlapping) = (self.ready, self.synced, std::mem::take(&mut self.overlapping));
-        let parts_of_step = parts.since(self.before);
-        let step =
-            Step { step: self.step, images, loss_sum, seconds, ready, synced, overlapping, parts: parts_of_step };
-        self.before = parts;
-        self.step += 1;
-        step
+        Step { images, loss_sum, ..std::mem::replace(&mut self.open, next) }
+    }
+
+    /// What came after the last step is over, too.
+    pub fn end(&mut self, world: &mut World<'_>, replicas: &[Replica<'_>]) {
+        let [began, ended] = self.clock.since_last_step();
+        self.close(world, replicas, [began, ended]);
+    }
+
+    /// Seconds by which moments may be off, now that ranks have agreed again.
+    pub fn clock_error(&self, again: &Timebase) -> f64 {
+        self.timebase.error(again)
     }
 
     /// The spans since the last time, if there are any.
@@ -108,9 +79,32 @@ impl Recorder {
         self.tracer.take()
     }
 
-    fn trace(&mut self, world: &World<'_>, exchanges: &[Exchange]) {
-        for &Exchange { label, began, ended, .. } in exchanges {
-            self.tracer.between(self.step, Kind::Communication, world.name(label), began, ended);
+    /// Puts the exchanges of all groups into the open step, and adds it to the sums.
+    fn close(&mut self, world: &mut World<'_>, replicas: &[Replica<'_>], whole: [Instant; 2]) {
+        [self.open.began, self.open.ended] = whole.map(|moment| self.timebase.nanoseconds(moment));
+        let mut calls = world.take_exchanges();
+        for (number, replica) in (BATCH_NORM..).zip(replicas) {
+            calls.extend(replica.take_exchanges().into_iter().map(|call| (number, call)));
         }
+        for (group, call) in calls {
+            self.tracer.between(self.open.step, Kind::Communication, world.name(call.label), [call.began, call.ended]);
+            self.open.exchanges.push(self.placed(world.rank(), group, call));
+        }
+        // Nobody knows here when others came to an exchange.
+        self.parts.add(split(&self.open, |exchange| exchange.began));
+    }
+
+    /// An exchange on the clock of all ranks.
+    fn placed(&self, rank: usize, group: u8, call: Call) -> Exchange {
+        let message = match call.with {
+            With::All => None,
+            With::To(peer) => Some([rank, peer]),
+            With::From(peer) => Some([peer, rank]),
+        };
+        let [began, ended] = [call.began, call.ended].map(|moment| self.timebase.nanoseconds(moment));
+        Exchange { group, message, sequence: call.call.sequence, began, ended, beside: call.beside }
     }
 }
+
+/// The number of the first replica's group for batch norm, after those of the world.
+const BATCH_NORM: u8 = 2;

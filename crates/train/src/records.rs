@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::Clock;
+use crate::accounts::Shares;
 use crate::trace::Span;
 
 /// What a rank says while it trains.
@@ -16,7 +16,10 @@ pub enum Report {
     Epoch(Epoch),
 }
 
-/// One rank's part of a step. Times are in seconds.
+/// Nanoseconds on the clock of all ranks.
+pub type Nanoseconds = i64;
+
+/// One rank's part of a step: what it did when.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq)]
 pub struct Step {
     /// From 0, since the beginning.
@@ -25,18 +28,66 @@ pub struct Step {
     pub images: usize,
     /// Sum of their losses.
     pub loss_sum: f64,
+    /// The step's beginning.
+    pub began: Nanoseconds,
+    /// Its end.
+    pub ended: Nanoseconds,
+    /// When this rank's last gradient was written.
+    pub ready: Nanoseconds,
+    /// From when until when it computed; exchanges may have interrupted it.
+    pub computing: Vec<[Nanoseconds; 2]>,
+    /// From when until when its gradients were ready and the strategy was not through with them.
+    pub synchronising: Vec<[Nanoseconds; 2]>,
+    /// From when until when it asked for a batch.
+    pub data: Vec<[Nanoseconds; 2]>,
+    /// What it exchanged with others.
+    pub exchanges: Vec<Exchange>,
+}
+
+impl Step {
     /// The whole step.
-    pub seconds: f64,
-    /// When this rank's last gradient was written, on the clock of all ranks.
-    pub ready: f64,
-    /// When its gradients were those of all ranks, on the same clock.
-    pub synced: f64,
-    /// When each collective began and ended on the same clock, where some began before `ready`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub overlapping: Vec<[f64; 2]>,
-    /// What it took, by what was done.
-    #[serde(flatten)]
-    pub parts: Parts,
+    pub fn length(&self) -> Nanoseconds {
+        self.ended - self.began
+    }
+}
+
+/// One rank's part of an exchange with others. Lists of them travel as bare numbers, since there are many.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(from = "BareExchange", into = "BareExchange")]
+pub struct Exchange {
+    /// Which of the rank's groups it belongs to.
+    pub group: u8,
+    /// Who sent to whom, if it was a message from one rank to another and not a collective of all.
+    pub message: Option<[usize; 2]>,
+    /// Its number among those of its kind; the same on all ranks that took part.
+    pub sequence: u32,
+    /// When this rank came to it.
+    pub began: Nanoseconds,
+    /// When this rank was through with it.
+    pub ended: Nanoseconds,
+    /// Whether another thread than the computing one did it.
+    pub beside: bool,
+}
+
+type BareExchange = (u8, Option<[usize; 2]>, u32, Nanoseconds, Nanoseconds, u8);
+
+impl From<Exchange> for BareExchange {
+    fn from(Exchange { group, message, sequence, began, ended, beside }: Exchange) -> Self {
+        (group, message, sequence, began, ended, u8::from(beside))
+    }
+}
+
+impl From<BareExchange> for Exchange {
+    fn from((group, message, sequence, began, ended, beside): BareExchange) -> Self {
+        Self { group, message, sequence, began, ended, beside: beside != 0 }
+    }
+}
+
+impl Exchange {
+    /// The same for all ranks that took part.
+    pub(crate) fn key(&self) -> (u8, Option<[usize; 2]>, u32) {
+        (self.group, self.message, self.sequence)
+    }
 }
 
 /// Seconds by what was done.
@@ -54,10 +105,12 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// What the clock has added up so far.
-    pub fn of(clock: &Clock) -> Self {
-        let [compute, comm, data] = [clock.compute, clock.communication, clock.data].map(|time| time.as_secs_f64());
-        Self { compute, comm, data }
+    /// Adds the shares of a step. A rank alone cannot tell waiting from communication.
+    pub(crate) fn add(&mut self, shares: Shares) {
+        let seconds = |nanoseconds: Nanoseconds| nanoseconds as f64 / 1e9;
+        self.compute += seconds(shares.compute);
+        self.comm += seconds(shares.exposed + shares.waiting);
+        self.data += seconds(shares.data);
     }
 
     /// What has been added since then.
@@ -128,6 +181,8 @@ pub struct Outcome {
     pub predicted_comm: Option<f64>,
     /// The tests, in the order of their models; the last is that of the final one.
     pub tests: Vec<Tested>,
+    /// Seconds by which the moments that it told may be off, beside those of rank 0.
+    pub clock_error: f64,
     /// Of the weights as a safetensors file.
     pub weights_sha256: String,
 }

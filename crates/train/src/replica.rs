@@ -3,6 +3,7 @@
 use std::ops::{AddAssign, Range};
 use std::time::Instant;
 
+use ringstep_comm::log::Exchange;
 use ringstep_data::shard::Shard;
 use ringstep_nn::optim::{Optimizer, Rule};
 use ringstep_nn::{Model, Score};
@@ -79,7 +80,7 @@ impl<'a> Replica<'a> {
         for batch in batches.start..batches.end - 1 {
             self.forward_batch(world, recorder, batch, &mut trained)?;
             self.accumulate(recorder, batch == batches.start, scale);
-            self.check_statistics(recorder)?;
+            self.check_statistics()?;
         }
         self.forward_batch(world, recorder, batches.end - 1, &mut trained)?;
         self.accumulates = batches.len() > 1;
@@ -137,12 +138,14 @@ impl<'a> Replica<'a> {
         }
     }
 
-    /// A layer has nobody to tell that it could not add its statistics up, nor how long that took.
-    pub fn check_statistics(&self, recorder: &mut Recorder) -> Result<(), WorkerError> {
-        if let Some(batch_norm) = &self.batch_norm {
-            recorder.clock.rebook(batch_norm.check()?);
-        }
-        Ok(())
+    /// A layer has nobody to tell that it could not add its statistics up.
+    pub fn check_statistics(&self) -> Result<(), WorkerError> {
+        self.batch_norm.as_ref().map_or(Ok(()), |batch_norm| Ok(batch_norm.check()?))
+    }
+
+    /// What batch norm has exchanged since the last time.
+    pub fn take_exchanges(&self) -> Vec<Exchange> {
+        self.batch_norm.as_ref().map_or_else(Vec::new, SyncBatchNorm::take_exchanges)
     }
 
     /// Bytes and messages that batch norm has sent.
@@ -178,7 +181,7 @@ impl<'a> Replica<'a> {
         self.feed.next(world, recorder, self.shard.step_images(batch))?;
         let batch = self.feed.current();
         let score = recorder.timed(Kind::Forward, "forward", || self.model.forward(&batch.images, &batch.labels));
-        self.check_statistics(recorder)?;
+        self.check_statistics()?;
         if !score.loss.is_finite() {
             let layer = self.model.first_not_finite(&batch.images, &batch.labels).unwrap_or("the loss").to_owned();
             let (rank, (epoch, step), loss) = (world.rank(), self.place(), score.loss);
@@ -197,6 +200,40 @@ impl<'a> Replica<'a> {
             true => self.accumulated.copy_from_slice(self.model.gradients_mut()),
             false => add(&mut self.accumulated, self.model.gradients_mut()),
         }
-        recorder.accumulated(began, &self.model);
+        recorder.backward(began, Instant::now(), &self.model);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringstep_comm::Group;
+    use ringstep_comm::transport::mem;
+    use ringstep_data::synthetic::Recipe;
+    use ringstep_nn::Architecture;
+
+    use super::*;
+    use crate::feed::Source;
+    use crate::job::{Design, Length};
+    use crate::world::Role;
+    use crate::{SyncMethod, fit};
+
+    /// 14 images for 3 workers of 2: batches of 6, 6 and 2, in the last of which the third worker has nothing.
+    #[test]
+    fn a_gradient_is_the_mean_over_the_images_of_all_or_over_its_own() {
+        let lenet5 = Design::new("lenet5", Architecture::LeNet5.network()).unwrap();
+        let data = Recipe { shape: lenet5.input(), classes: 10, train: 14, test: 1, seed: 0 }.make();
+        let canvas = fit::fit(&lenet5, &data).unwrap();
+        let job = Job { accumulate: 2, ..Job::new(lenet5, SyncMethod::GatherScatter, 3, 2, Length::Epochs(1)) };
+        let mut group = Group::new(mem::mesh(1).remove(0));
+        let mut world = World::new(&mut group, &[Role::Worker]).unwrap();
+        let shard = job.shard(1, 14);
+        let feed = Feed::start(Source::Own, &job, &data, &canvas, &shard, &mut world).unwrap();
+        let mut replica = Replica::new(&job, job.model.build_small(), None, None, (shard, feed));
+        let scales = |replica: &Replica<'_>| {
+            [Weighting::WholeStep, Weighting::OwnImages].map(|weighting| replica.scale(weighting))
+        };
+        assert_eq!(scales(&replica), [1.0 / 12.0, 1.0 / 4.0]);
+        replica.steps = 1;
+        assert_eq!(scales(&replica), [1.0 / 2.0, 1.0 / 1.0]);
     }
 }

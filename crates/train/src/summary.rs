@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Job;
+use crate::accounts::StepSummary;
 use crate::records::{Epoch, Outcome, Tested};
-use crate::steps::StepSummary;
 
 /// One run, as `--json` prints it and `summary.json` holds it.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
@@ -38,11 +38,11 @@ pub struct Summary {
     pub predicted_seconds_per_step: Option<f64>,
     /// Time in forward, backward and optimizer, mean over the ranks.
     pub compute_seconds: f64,
-    /// Time in synchronising gradients while nothing else was done, with the waiting in it, mean over the ranks.
+    /// Time in synchronising while nothing else was done, with the waiting in it, mean over the ranks.
     pub comm_seconds: f64,
-    /// The part of it that was spent waiting for the slowest rank's last gradient, mean over the ranks.
+    /// The part of it that was spent waiting for other ranks to come to an exchange, mean over the ranks.
     pub waiting_seconds: f64,
-    /// Time in which gradients were synchronised behind computation, mean over the ranks.
+    /// Time in which exchanges went on behind computation, mean over the ranks.
     pub hidden_seconds: f64,
     /// Time in waiting for batches that were not ready, mean over the ranks.
     pub data_seconds: f64,

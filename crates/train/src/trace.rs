@@ -79,11 +79,18 @@ impl Tracer {
     }
 
     /// Something went on.
-    pub fn between(&mut self, step: usize, kind: Kind, name: &str, began: Instant, ended: Instant) {
+    pub fn between(&mut self, step: usize, kind: Kind, name: &str, [began, ended]: [Instant; 2]) {
         if step < self.steps {
             let track = if kind == Kind::Communication { Track::Communication } else { Track::Computation };
             let (name, seconds) = (name.to_owned(), (ended - began).as_secs_f64());
-            self.spans.push(Span { track, name, kind, step, began: self.timebase.seconds(began), seconds });
+            self.spans.push(Span {
+                track,
+                name,
+                kind,
+                step,
+                began: self.timebase.nanoseconds(began) as f64 / 1e9,
+                seconds,
+            });
         }
     }
 
@@ -91,13 +98,8 @@ impl Tracer {
     pub fn backward(&mut self, step: usize, model: &Model) {
         if step < self.steps {
             for layer in model.timeline().rev() {
-                self.between(
-                    step,
-                    Kind::Backward,
-                    layer.name,
-                    layer.backward.began,
-                    layer.backward.began + layer.backward.took,
-                );
+                let ended = layer.backward.began + layer.backward.took;
+                self.between(step, Kind::Backward, layer.name, [layer.backward.began, ended]);
             }
         }
     }

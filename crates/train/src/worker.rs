@@ -19,11 +19,12 @@ use crate::evaluate;
 use crate::feed::Feed;
 use crate::fit;
 use crate::recorder::Recorder;
-use crate::records::{Epoch, Outcome, Parts, Report, Step, Tested};
+use crate::records::{Epoch, Outcome, Report, Step, Tested};
 use crate::replica::{Replica, Trained};
 use crate::snapshots::{self, Snapshot};
 use crate::strategy::{CostInputs, Next, Progress, Strategy, Turn};
 use crate::timebase::Timebase;
+use crate::trace::Kind;
 use crate::verify::{Difference, first_difference};
 use crate::world::{CHIEF, World};
 
@@ -86,7 +87,7 @@ impl<'a> Trainer<'a> {
             tune::measure(world.workers())?;
         }
         let batch_norm = match job.batch_norm {
-            BatchNorm::Sync if job.workers > 1 => Some(SyncBatchNorm::begin(&mut model, world.workers())?),
+            BatchNorm::Sync if job.workers > 1 => Some(SyncBatchNorm::begin(&mut model, &mut world)?),
             _ => None,
         };
         let broadcast = (job.batch_norm == BatchNorm::Broadcast).then(|| Broadcast::new(&mut world));
@@ -149,7 +150,7 @@ impl<'a> Trainer<'a> {
         report(Report::Steps(recent));
         report(Report::Epoch(open.finish(self)));
         self.strategy.finish(&mut self.world, &mut self.replicas)?;
-        self.recorder.exchanged(&mut self.world);
+        self.recorder.end(&mut self.world, &self.replicas);
         Ok(())
     }
 
@@ -161,7 +162,6 @@ impl<'a> Trainer<'a> {
                 broadcast.before(&mut self.world, &mut replica.model)?;
             }
         }
-        self.recorder.exchanged(&mut self.world);
         Ok(next)
     }
 
@@ -175,15 +175,15 @@ impl<'a> Trainer<'a> {
             trained += replica.forward(world, recorder, scale)?;
             let began = Instant::now();
             strategy.backward(world, replica, scale)?;
-            recorder.synchronised(began, replica, world);
-            replica.check_statistics(recorder)?;
+            recorder.backward(began, replica.ready, &replica.model);
+            replica.check_statistics()?;
             if self.job.predict {
                 self.backward_times.add(&replica.model, replica.had_whole_batch());
             }
         }
-        recorder.updating(world, |world| strategy.update(world, replicas, turn))?;
+        recorder.timed(Kind::Optimizer, "optimizer", || strategy.update(world, replicas, turn))?;
         self.progress.done += 1;
-        Ok((self.recorder.end_step(trained), trained))
+        Ok((recorder.end_step(world, replicas, trained), trained))
     }
 
     /// Fails if workers differ.
@@ -211,11 +211,10 @@ impl<'a> Trainer<'a> {
     /// The chief keeps the model that stands for the job, for a test after the training.
     fn keep_snapshot(&mut self) {
         if self.world.is_chief() {
-            let (when, began) = (self.now(), Instant::now());
+            let when = self.now();
             let values = self.strategy.view(&mut self.replicas).to_vec();
             let statistics = self.replicas[0].model.statistics_mut().to_vec();
             self.snapshots.push(Snapshot { when, values, statistics });
-            self.recorder.clock.leave_out(began);
         }
     }
 
@@ -249,9 +248,10 @@ impl<'a> Trainer<'a> {
             return Err(WorkerError::Overflowed { rank: self.world.rank() });
         }
         let (clock, (bytes_sent, messages_sent)) = (&self.recorder.clock, self.sent());
-        let (seconds, parts) = (clock.seconds(), Parts::of(clock));
+        let (seconds, parts) = (clock.seconds(), self.recorder.parts);
         let (seconds_per_step, mean_seconds_per_step) = (clock.median_step(), clock.mean_step());
         let last = self.now();
+        let clock_error = self.recorder.clock_error(&Timebase::agree(self.world.all)?);
         let predicted_comm = if self.job.predict { self.predict()? } else { None };
         let (model, workers) = (&mut self.replicas[0].model, self.world.workers());
         let (images, correct) = evaluate::test(model, self.data, &self.canvas, workers)?;
@@ -269,6 +269,7 @@ impl<'a> Trainer<'a> {
             messages_sent,
             predicted_comm,
             tests,
+            clock_error,
             weights_sha256: sha256(&weights),
         };
         Ok((outcome, weights))
@@ -282,8 +283,8 @@ struct OpenEpoch {
 
 impl OpenEpoch {
     fn new(trainer: &Trainer<'_>) -> Self {
-        let clock = &trainer.recorder.clock;
-        let (seconds, parts, bytes_sent) = (clock.seconds(), Parts::of(clock), trainer.sent().0);
+        let Recorder { clock, parts, .. } = &trainer.recorder;
+        let (seconds, parts, bytes_sent) = (clock.seconds(), *parts, trainer.sent().0);
         Self { sums: Epoch { epoch: trainer.epoch, seconds, parts, bytes_sent, ..Epoch::default() } }
     }
 
@@ -294,10 +295,10 @@ impl OpenEpoch {
     }
 
     fn finish(&self, trainer: &Trainer<'_>) -> Epoch {
-        let clock = &trainer.recorder.clock;
+        let Recorder { clock, parts, .. } = &trainer.recorder;
         Epoch {
             seconds: clock.seconds() - self.sums.seconds,
-            parts: Parts::of(clock).since(self.sums.parts),
+            parts: parts.since(self.sums.parts),
             bytes_sent: trainer.sent().0 - self.sums.bytes_sent,
             ..self.sums
         }

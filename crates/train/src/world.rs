@@ -76,14 +76,16 @@ impl<'a> World<'a> {
         self.workers().record(true);
     }
 
-    /// The exchanges since the last time.
-    pub fn take_exchanges(&mut self) -> Vec<Exchange> {
-        let mut exchanges = Vec::new();
-        self.all.take_exchanges(&mut exchanges);
-        if let Some(own_kind) = &mut self.own_kind {
-            own_kind.take_exchanges(&mut exchanges);
+    /// The exchanges since the last time, each with the number of its group: 0 for that of all, 1 for that of one kind.
+    pub fn take_exchanges(&mut self) -> Vec<(u8, Exchange)> {
+        let groups = [Some(&mut *self.all), self.own_kind.as_mut()];
+        let mut taken = Vec::new();
+        for (number, group) in (0..).zip(groups.into_iter().flatten()) {
+            let mut exchanges = Vec::new();
+            group.take_exchanges(&mut exchanges);
+            taken.extend(exchanges.into_iter().map(|exchange| (number, exchange)));
         }
-        exchanges
+        taken
     }
 
     /// Bytes and messages that this rank has sent.
@@ -119,8 +121,11 @@ mod tests {
                             let [_, label] = ["zeros", "ones"].map(|name| world.label(name));
                             let own_kind = world.workers_for(label);
                             own_kind.all_reduce(&mut ones, Op::Sum, How::default()).unwrap();
-                            let names =
-                                world.take_exchanges().iter().map(|it| world.name(it.label)).collect::<Vec<_>>();
+                            let names = world
+                                .take_exchanges()
+                                .iter()
+                                .map(|(_, exchange)| world.name(exchange.label))
+                                .collect::<Vec<_>>();
                             assert_eq!(names, ["ones"]);
                             ones[0]
                         })

@@ -11,6 +11,7 @@ use ringstep_data::{Dataset, Shape};
 use ringstep_nn::Network;
 use ringstep_nn::network::{Kind, Layer, Pair};
 use ringstep_nn::optim::Rule;
+use ringstep_train::accounts::{Shares, split};
 use ringstep_train::batch_norm::BatchNorm;
 use ringstep_train::job::{Design, Length};
 use ringstep_train::records::Step;
@@ -183,9 +184,17 @@ fn spans_lie_within_their_steps_on_both_tracks() {
                 assert!(spans.windows(2).all(|pair| pair[0].began + pair[0].seconds <= pair[1].began + 1e-9));
             }
         }
-        let total = |part: fn(&Step) -> f64| steps.iter().map(part).sum::<f64>();
-        assert!((total(|step| step.parts.compute) - record.outcome.parts.compute).abs() < 1e-6);
-        assert!(total(|step| step.parts.comm + step.parts.compute + step.parts.data) <= total(|step| step.seconds));
+        let shares = |step: &Step| split(step, |exchange| exchange.began);
+        let computed = steps.iter().map(|step| shares(step).compute as f64 / 1e9).sum::<f64>();
+        assert!((computed - record.outcome.parts.compute).abs() < 1e-6);
+        for step in &steps {
+            let Shares { compute, hidden, exposed, waiting, data, other } = shares(step);
+            assert_eq!(compute + exposed + waiting + data + other, step.length());
+            assert!(hidden <= compute && waiting == 0 && exposed > 0);
+            // What is told of the first steps is the same as what is accounted for.
+            let of_step = spans.iter().filter(|span| span.step == step.step && span.track == Track::Communication);
+            assert!(step.step >= 2 || of_step.count() == step.exchanges.len());
+        }
     }
 }
 

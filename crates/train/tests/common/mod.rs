@@ -13,8 +13,8 @@ use ringstep_comm::transport::mem;
 use ringstep_comm::transport::shm::Shm;
 use ringstep_comm::{Algorithm, Group};
 use ringstep_data::Dataset;
+use ringstep_train::accounts::{Accounts, StepSummary};
 use ringstep_train::records::{Report, Step};
-use ringstep_train::steps::{StepBook, StepSummary};
 use ringstep_train::summary::{RankRecord, Summary, sum_up};
 use ringstep_train::trace::Span;
 use ringstep_train::{Job, SyncMethod, worker};
@@ -98,10 +98,10 @@ pub struct Run {
 pub fn train(job: &Job, over: Over, data: &Dataset) -> Run {
     let mut ranks = run_ranks(job, over, data);
     let weights = std::mem::take(&mut ranks[0].weights);
-    let (mut book, mut records) = (StepBook::new(ranks.len()), Vec::new());
+    let (mut accounts, mut records) = (Accounts::new(ranks.len()), Vec::new());
     for (rank, RankRun { record, steps, .. }) in ranks.into_iter().enumerate() {
-        book.add(rank, steps);
+        accounts.add(rank, steps);
         records.push(record);
     }
-    Run { summary: sum_up(job, &records, &book.steps).unwrap(), steps: book.steps, weights }
+    Run { summary: sum_up(job, &records, &accounts.steps).unwrap(), steps: accounts.steps, weights }
 }
