@@ -1,5 +1,6 @@
 //! What there is to do: parsed and validated once, then trusted.
 
+use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -15,6 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::SyncMethod;
 use crate::batch_norm::BatchNorm;
+use crate::slow::Slow;
+use crate::strategy::Round;
 use crate::world::Role;
 
 /// One training job, the same on all ranks.
@@ -24,6 +27,8 @@ pub struct Job {
     pub model: Design,
     /// How the workers stay in step.
     pub sync: SyncMethod,
+    /// Which of them are made slow.
+    pub slow: Vec<Slow>,
     /// How many there are.
     pub workers: usize,
     /// Images that a worker takes at once.
@@ -172,16 +177,16 @@ pub enum JobError {
         range: &'static str,
     },
     /// Some workers would have nothing to train on.
-    #[error("{workers} workers for {images} images: each needs at least one")]
+    #[error("{learners} for {images} images: each needs at least one")]
     MoreWorkersThanImages {
-        /// Workers of the job.
-        workers: usize,
+        /// Workers of the job, and their replicas.
+        learners: Learners,
         /// Images to train on.
         images: usize,
     },
     /// A batch that no worker can fill.
     #[error(
-        "a batch of {batch} is larger than a worker's shard of {shard} images ({images} images, {workers} workers)"
+        "a batch of {batch} is larger than a {}'s shard of {shard} images ({images} images, {learners})", .learners.kind()
     )]
     BatchLargerThanShard {
         /// Images that a worker should take in a step.
@@ -190,8 +195,8 @@ pub enum JobError {
         shard: usize,
         /// Images to train on.
         images: usize,
-        /// Workers of the job.
-        workers: usize,
+        /// Workers of the job, and their replicas.
+        learners: Learners,
     },
     /// A step that is longer than an epoch.
     #[error("a step of {accumulate} batches is longer than an epoch of {epoch}: accumulate less")]
@@ -218,6 +223,47 @@ pub enum JobError {
     /// `single` is one worker by definition.
     #[error("single has one worker, not {0}")]
     SingleWithWorkers(usize),
+    /// Batch norm would keep workers in step that step alone.
+    #[error("{way}: workers step alone, so each has batch norm of its own: local, not {batch_norm}")]
+    BatchNormTogether {
+        /// The way to stay in step.
+        way: &'static str,
+        /// What batch norm should share.
+        batch_norm: &'static str,
+    },
+    /// A comparison of what is not meant to be equal.
+    #[error("{0}: there is no step after which all workers know that they are equal, so they cannot be compared")]
+    NeverEqual(&'static str),
+    /// A rank that is made slow but does not train.
+    #[error("slow: there is no rank {rank} among {workers} workers")]
+    NoSlowRank {
+        /// The rank.
+        rank: usize,
+        /// Workers of the job.
+        workers: usize,
+    },
+}
+
+/// Those who share a job's images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Learners {
+    /// Workers of the job.
+    pub workers: usize,
+    /// Replicas of each.
+    pub each: usize,
+}
+
+impl Learners {
+    fn kind(self) -> &'static str {
+        if self.each == 1 { "worker" } else { "learner" }
+    }
+}
+
+impl fmt::Display for Learners {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} workers", self.workers)?;
+        if self.each == 1 { Ok(()) } else { write!(formatter, " of {} learners", self.each) }
+    }
 }
 
 impl Job {
@@ -227,6 +273,7 @@ impl Job {
         Self {
             model,
             sync,
+            slow: Vec::new(),
             workers,
             batch,
             accumulate: 1,
@@ -258,9 +305,15 @@ impl Job {
             Length::Epochs(_) => "epochs",
             Length::Steps(_) => "steps",
         };
-        let bucket = if let SyncMethod::Ddp { bucket: Some(bytes), .. } = self.sync { bytes } else { 1 };
+        let bucket = match self.sync {
+            SyncMethod::Ddp { bucket, .. } | SyncMethod::PostLocalSgd { bucket, .. } => bucket.unwrap_or(1),
+            _ => 1,
+        };
+        let round = if let Some(Round::Every(steps)) = self.sync.round() { steps } else { 1 };
         let counts = [
             (bucket, "bytes a bucket"),
+            (round, "steps from average to average"),
+            (self.sync.learners(), "learners"),
             (self.workers, "workers"),
             (self.threads, "threads"),
             (self.batch, "images a step"),
@@ -302,6 +355,33 @@ impl Job {
             Curve::Polynomial { power } => check("power", power, at_least_0(power), "at least 0")?,
             Curve::Constant | Curve::Cosine => {}
         }
+        if let Some(Round::Period(seconds)) = self.sync.round() {
+            check("period", seconds as f32, at_least_0(seconds as f32), "at least 0")?;
+        }
+        const BELOW_1: &str = "at least 0 and below 1";
+        match self.sync {
+            SyncMethod::PostLocalSgd { switch_at: Some(epochs), .. } => {
+                check("switch-at", epochs, at_least_0(epochs), "at least 0")?;
+            }
+            SyncMethod::DiLoCo { outer_lr: lr, outer_momentum: momentum, .. } => {
+                check("outer-lr", lr, lr > 0.0 && lr.is_finite(), "positive and finite")?;
+                check("outer-momentum", momentum, (0.0..1.0).contains(&momentum), BELOW_1)?;
+            }
+            SyncMethod::Sma { pull, momentum, .. } => {
+                let pull = pull.unwrap_or(0.0);
+                check("pull", pull, (0.0..=1.0).contains(&pull), "at least 0 and at most 1")?;
+                check("central-momentum", momentum, (0.0..1.0).contains(&momentum), BELOW_1)?;
+            }
+            _ => {}
+        }
+        for slow in &self.slow {
+            let (factor, probability) = (slow.factor as f32, slow.probability as f32);
+            check("slow's factor", factor, (1.0..=1e6).contains(&factor), "at least 1 and at most a million")?;
+            check("slow's probability", probability, (0.0..=1.0).contains(&probability), "at least 0 and at most 1")?;
+            if slow.rank >= self.workers {
+                return Err(JobError::NoSlowRank { rank: slow.rank, workers: self.workers });
+            }
+        }
         let smoothing = self.label_smoothing;
         check("label-smoothing", smoothing, (0.0..1.0).contains(&smoothing), "at least 0 and below 1")?;
         if self.threads > MAX_THREADS {
@@ -313,12 +393,20 @@ impl Job {
         if self.workers > MAX_WORKERS {
             return Err(JobError::TooManyWorkers(self.workers));
         }
-        let (workers, batch, shard) = (self.workers, self.batch, images / self.workers);
+        if self.sync.steps_alone() && self.batch_norm != BatchNorm::Local {
+            let (way, batch_norm) = (self.sync.name(), self.batch_norm.name());
+            return Err(JobError::BatchNormTogether { way, batch_norm });
+        }
+        if self.verify_every.is_some() && !self.sync.has_equal_replicas() {
+            return Err(JobError::NeverEqual(self.sync.name()));
+        }
+        let learners = Learners { workers: self.workers, each: self.sync.learners() };
+        let (batch, shard) = (self.batch, images / self.workers.saturating_mul(learners.each));
         if shard == 0 {
-            return Err(JobError::MoreWorkersThanImages { workers, images });
+            return Err(JobError::MoreWorkersThanImages { learners, images });
         }
         if batch > shard {
-            return Err(JobError::BatchLargerThanShard { batch, shard, images, workers });
+            return Err(JobError::BatchLargerThanShard { batch, shard, images, learners });
         }
         let (accumulate, epoch) = (self.accumulate, self.shard(0, images).steps());
         if accumulate > epoch {
@@ -341,10 +429,18 @@ impl Job {
         rank.checked_sub(self.workers).map_or(Role::Worker, Role::Server)
     }
 
-    /// A rank's part of so many training images.
-    pub fn shard(&self, rank: usize, images: usize) -> Shard {
+    /// The part of so many training images that a learner has, of which there are as many on each worker; where each has
+    /// one, they have their workers' ranks.
+    pub fn shard(&self, learner: usize, images: usize) -> Shard {
         let shuffle = self.shuffle.then_some(self.seed);
-        Shard { images, rank, world: self.workers, batch: self.batch, shuffle, deal: self.deal }
+        Shard {
+            images,
+            rank: learner,
+            world: self.workers * self.sync.learners(),
+            batch: self.batch,
+            shuffle,
+            deal: self.deal,
+        }
     }
 
     /// The learning rate of each step on so many training images.
@@ -378,8 +474,11 @@ impl Job {
         start..self.shard(0, images).steps().min(start + self.accumulate)
     }
 
-    /// Batches in the whole job.
+    /// Batches that a worker takes in the whole job; those that are not in step take as many as they can.
     pub fn batches_in_all(&self, images: usize) -> usize {
+        if self.sync.lets_workers_differ() {
+            return usize::MAX;
+        }
         let (steps, an_epoch) = (self.steps(images), self.steps_an_epoch(images));
         let rest = steps % an_epoch;
         (steps / an_epoch)
@@ -448,6 +547,62 @@ mod tests {
     }
 
     #[test]
+    fn workers_that_step_alone_are_refused_what_they_cannot_do() {
+        let refusal = |change: &dyn Fn(&mut Job)| {
+            let mut job = course_job();
+            change(&mut job);
+            job.validate(100).unwrap_err().to_string()
+        };
+        let local = |round| SyncMethod::LocalSgd { round, algorithm: None };
+        let of = |sync| refusal(&|job: &mut Job| job.sync = sync);
+        assert_eq!(of(local(Round::Every(0))), "0 steps from average to average: at least 1 is needed");
+        assert_eq!(of(local(Round::Period(-1.0))), "period is -1: it must be at least 0");
+        assert_eq!(of(local(Round::Period(f64::NAN))), "period is NaN: it must be at least 0");
+        let post = |epochs| SyncMethod::PostLocalSgd {
+            switch_at: Some(epochs),
+            round: Round::EveryEpoch,
+            algorithm: None,
+            bucket: None,
+        };
+        assert_eq!(of(post(-0.5)), "switch-at is -0.5: it must be at least 0");
+        let diloco = |outer_lr, outer_momentum| SyncMethod::DiLoCo {
+            round: Round::EveryEpoch,
+            outer_lr,
+            outer_momentum,
+            algorithm: None,
+        };
+        assert_eq!(of(diloco(0.0, 0.9)), "outer-lr is 0: it must be positive and finite");
+        assert_eq!(of(diloco(0.7, 1.0)), "outer-momentum is 1: it must be at least 0 and below 1");
+        let sma = |learners, pull, momentum| SyncMethod::Sma { learners, pull, momentum, algorithm: None };
+        assert_eq!(of(sma(0, None, 0.9)), "0 learners: at least 1 is needed");
+        assert_eq!(of(sma(1, Some(1.5), 0.9)), "pull is 1.5: it must be at least 0 and at most 1");
+        assert_eq!(of(sma(1, None, -0.1)), "central-momentum is -0.1: it must be at least 0 and below 1");
+        assert_eq!(of(sma(26, None, 0.9)), "4 workers of 26 learners for 100 images: each needs at least one");
+        assert_eq!(
+            of(sma(6, None, 0.9)),
+            "a batch of 5 is larger than a learner's shard of 4 images (100 images, 4 workers of 6 learners)"
+        );
+        assert_eq!(
+            refusal(&|job: &mut Job| (job.sync, job.batch_norm) = (local(Round::EveryEpoch), BatchNorm::Sync)),
+            "local-sgd: workers step alone, so each has batch norm of its own: local, not sync"
+        );
+        for sync in [SyncMethod::None, sma(2, None, 0.9), local(Round::Period(1.0))] {
+            assert_eq!(
+                refusal(&|job: &mut Job| (job.sync, job.verify_every) = (sync, Some(1))),
+                format!(
+                    "{}: there is no step after which all workers know that they are equal, so they cannot be compared",
+                    sync.name()
+                )
+            );
+        }
+        let slow =
+            |rank, factor, probability| refusal(&|job: &mut Job| job.slow = vec![Slow { rank, factor, probability }]);
+        assert_eq!(slow(4, 2.0, 1.0), "slow: there is no rank 4 among 4 workers");
+        assert_eq!(slow(3, 0.5, 1.0), "slow's factor is 0.5: it must be at least 1 and at most a million");
+        assert_eq!(slow(3, 2.0, 1.5), "slow's probability is 1.5: it must be at least 0 and at most 1");
+    }
+
+    #[test]
     fn a_job_that_went_over_the_wire_is_the_same() {
         let plain = course_job();
         let algorithms = Algorithm::ALL.map(Some).into_iter().chain([None]);
@@ -489,9 +644,13 @@ mod tests {
             verify_every: Some(2),
             trace_steps: 3,
             predict: true,
+            slow: vec![Slow { rank: 3, factor: 4.0, probability: 0.1 }],
             ..plain.clone()
         };
-        let jobs = syncs.chain(rules).chain(curves).chain(warm_ups).chain(instructions).chain(batch_norms);
+        let rounds = [Round::Every(7), Round::EveryEpoch, Round::Period(0.3)];
+        let rounds = rounds.map(|round| Job { sync: SyncMethod::LocalSgd { round, algorithm: None }, ..plain.clone() });
+        let jobs =
+            syncs.chain(rounds).chain(rules).chain(curves).chain(warm_ups).chain(instructions).chain(batch_norms);
         for job in jobs.chain(deals).chain(models).chain([plain.clone(), other]) {
             let line = serde_json::to_string(&job).unwrap();
             assert_eq!(serde_json::from_str::<Job>(&line).unwrap(), job, "{line}");

@@ -8,6 +8,7 @@
 //! | how workers stay in step | [`strategy`] |
 //! | how to send less than the gradients | [`compress`] |
 //! | who is there, and what for | [`world`] |
+//! | ranks that are made slow | [`slow`] |
 //! | a model in training, and where its batches come from | `replica`, `feed` |
 //! | how good a model is on the test images | `evaluate`, `snapshots` |
 //! | why a rank stops before the end | [`error`] |
@@ -33,6 +34,7 @@ pub mod memory;
 mod recorder;
 pub mod records;
 mod replica;
+pub mod slow;
 mod snapshots;
 pub mod strategy;
 pub mod summary;

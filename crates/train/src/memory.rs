@@ -11,9 +11,9 @@ use crate::job::Design;
 /// The bytes that a worker takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
-    /// Its model.
+    /// Its model, or all of them where it trains several.
     pub model: Memory,
-    /// What the optimizer remembers, and what is added up over the batches of a step.
+    /// What optimizers remember, what is added up over the batches of a step, and what else it takes to stay in step.
     pub optimizer: usize,
     /// The batches that it has or that are on their way to it.
     pub batches: usize,
@@ -53,10 +53,19 @@ impl Job {
         if self.accumulate > 1 {
             need.optimizer += need.model.gradients;
         }
+        let (one, learners) = (need.model, self.sync.learners());
+        need.model = Memory {
+            parameters: learners * one.parameters,
+            gradients: learners * one.gradients,
+            activations: learners * one.activations,
+            workspace: learners * one.workspace,
+        };
+        need.optimizer = learners * need.optimizer + self.sync.holds() * one.gradients;
+        need.batches *= learners;
         // Weights as they are, in panels, and transformed from nine to thirty-six numbers.
         let tested = self.model.network().memory(evaluate::BATCH, self.threads)?;
         need.testing = 6 * tested.parameters + tested.activations + tested.workspace;
-        need.snapshots = self.tests_before_the_last(images).saturating_mul(need.model.parameters);
+        need.snapshots = self.tests_before_the_last(images).saturating_mul(one.parameters);
         Ok(need)
     }
 }
@@ -80,6 +89,25 @@ mod tests {
         assert_eq!(job.need(1000).unwrap().optimizer, 2 * parameters);
         job.accumulate = 2;
         assert_eq!(job.need(1000).unwrap().optimizer, 3 * parameters);
+    }
+
+    #[test]
+    fn replicas_and_what_holds_them_together_are_counted() {
+        let lenet5 = Design::new("lenet5", Architecture::LeNet5.network()).unwrap();
+        let job = Job {
+            test_every: Some(1),
+            rule: Rule::Sgd { momentum: 0.9, nesterov: false, weight_decay: 0.0 },
+            ..Job::new(lenet5, SyncMethod::Single, 1, 20, Length::Epochs(7))
+        };
+        let sma = |learners| SyncMethod::Sma { learners, pull: None, momentum: 0.9, algorithm: None };
+        let [alone, one, three] =
+            [SyncMethod::Single, sma(1), sma(3)].map(|sync| Job { sync, ..job.clone() }.need(1000).unwrap());
+        let parameters = 61_706 * 4;
+        assert_eq!(three.model.total(), 3 * alone.model.total());
+        assert_eq!(three.batches, 3 * alone.batches);
+        assert_eq!([alone.optimizer, one.optimizer, three.optimizer], [1, 1 + 4, 3 + 4].map(|n| n * parameters));
+        // One model is tested, however many there are.
+        assert_eq!((three.testing, three.snapshots), (alone.testing, alone.snapshots));
     }
 
     #[test]

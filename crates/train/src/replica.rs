@@ -33,6 +33,10 @@ pub(crate) struct Replica<'a> {
     accumulated: Vec<f32>,
     /// Whether the step had batches before the last.
     accumulates: bool,
+    /// Images of its step.
+    pub images: usize,
+    /// Images since somebody asked.
+    images_since: usize,
     /// When its last gradient was written.
     pub ready: Instant,
 }
@@ -63,8 +67,20 @@ impl<'a> Replica<'a> {
     ) -> Self {
         let optimizer = rule.map(|rule| Optimizer::new(rule, &mut model));
         let accumulated = vec![0.0; if job.accumulate > 1 { model.gradients_mut().len() } else { 0 }];
-        let (steps, accumulates, ready) = (0, false, Instant::now());
-        Self { model, job, optimizer, batch_norm, shard, feed, steps, accumulated, accumulates, ready }
+        Self {
+            model,
+            job,
+            optimizer,
+            batch_norm,
+            shard,
+            feed,
+            steps: 0,
+            accumulated,
+            accumulates: false,
+            images: 0,
+            images_since: 0,
+            ready: Instant::now(),
+        }
     }
 
     /// Takes the batches of its next step through the model: forward all of them, backward all but the last, whose
@@ -85,16 +101,18 @@ impl<'a> Replica<'a> {
         self.forward_batch(world, recorder, batches.end - 1, &mut trained)?;
         self.accumulates = batches.len() > 1;
         self.steps += 1;
+        self.images = trained.images;
+        self.images_since += trained.images;
         Ok(trained)
     }
 
-    /// One over the images that the gradient of its next step is the mean over.
+    /// One over the images that the gradient of its next step is the mean over; without an image there is no gradient.
     pub fn scale(&self, weighting: Weighting) -> f32 {
         let images_of = |batch| match weighting {
             Weighting::WholeStep => self.shard.step_images(batch),
             Weighting::OwnImages => self.shard.own_images(batch),
         };
-        1.0 / self.batches().map(images_of).sum::<usize>() as f32
+        1.0 / self.batches().map(images_of).sum::<usize>().max(1) as f32
     }
 
     /// Backward of the step's last batch, with what was accumulated before it.
@@ -136,6 +154,18 @@ impl<'a> Replica<'a> {
             let (team, values, gradients) = self.model.for_optimizer();
             optimizer.step(team, values, gradients, lr);
         }
+    }
+
+    /// Takes a step along gradients that are its own alone: none, if it had no images.
+    pub fn optimize_alone(&mut self, lr: f32) {
+        if self.images > 0 {
+            self.optimize(lr);
+        }
+    }
+
+    /// Images that it has trained on since the last time, for means over images.
+    pub fn take_images(&mut self) -> usize {
+        std::mem::take(&mut self.images_since)
     }
 
     /// A layer has nobody to tell that it could not add its statistics up.

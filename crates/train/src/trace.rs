@@ -23,7 +23,7 @@ pub struct Span {
     pub track: Track,
     /// What.
     pub name: String,
-    /// What sort of thing: data, forward, backward, optimizer or communication.
+    /// What sort of thing: slowed, data, forward, backward, optimizer or communication.
     pub kind: Kind,
     /// The step it belongs to, from 0.
     pub step: usize,
@@ -37,6 +37,8 @@ pub struct Span {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
+    /// Sleeping, on a rank that is made slow.
+    Slowed,
     /// Waiting for a batch.
     Data,
     /// A forward.
@@ -51,11 +53,13 @@ pub enum Kind {
 
 impl Kind {
     /// All, in the order in which they happen.
-    pub const ALL: [Self; 5] = [Self::Data, Self::Forward, Self::Backward, Self::Communication, Self::Optimizer];
+    pub const ALL: [Self; 6] =
+        [Self::Slowed, Self::Data, Self::Forward, Self::Backward, Self::Communication, Self::Optimizer];
 
     /// The name that reports and traces use.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Slowed => "slowed",
             Self::Data => "data",
             Self::Forward => "forward",
             Self::Backward => "backward",

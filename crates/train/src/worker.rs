@@ -1,6 +1,7 @@
 //! What one rank does, from the first weights to the last. The same for one rank and for many, and for every way to stay
 //! in step.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ringstep_comm::{Group, tune};
@@ -58,6 +59,8 @@ struct Trainer<'a> {
     /// The epoch that the job is in.
     epoch: usize,
     recorder: Recorder,
+    /// How long the last step's computing took.
+    computed: Duration,
     /// For predictions.
     backward_times: BackwardTimes,
     /// What had been sent before the first step, and what has been since that has nothing to do with training.
@@ -74,27 +77,41 @@ impl<'a> Trainer<'a> {
         let roles: Vec<_> = (0..group.world()).map(|rank| job.role(rank)).collect();
         let mut world = World::new(group, &roles)?;
         let level = job.instructions.level().map_err(|error| WorkerError::NoInstructions { rank, error })?;
-        let mut model = job.model.build(job.batch, Team::new(job.threads, level));
+        let build = || job.model.build(job.batch, Team::new(job.threads, level));
+        let mut model = build();
         match &job.init {
             Some(path) => checkpoint::load(&mut model, path)?,
             None => model.initialise(job.seed),
         }
         world.workers().broadcast(model.values_mut(), CHIEF)?;
         world.workers().broadcast(model.statistics_mut(), CHIEF)?;
-        model.set_label_smoothing(job.label_smoothing);
-        model.set_dropout_seed(job.seed.wrapping_add((rank as u64) << 32));
         if job.sync.algorithm() == Some(None) {
             tune::measure(world.workers())?;
         }
-        let batch_norm = match job.batch_norm {
+        let mut batch_norm = match job.batch_norm {
             BatchNorm::Sync if job.workers > 1 => Some(SyncBatchNorm::begin(&mut model, &mut world)?),
             _ => None,
         };
         let broadcast = (job.batch_norm == BatchNorm::Broadcast).then(|| Broadcast::new(&mut world));
-        let strategy = job.sync.strategy(&model, &mut world);
-        let shard = job.shard(rank, images);
-        let feed = Feed::start(strategy.source(), job, data, &canvas, &shard, &mut world)?;
-        let replicas = vec![Replica::new(job, model, strategy.rule(job.rule, rank), batch_norm, (shard, feed))];
+        let schedule = job.schedule(images);
+        let strategy = job.sync.strategy(&mut model, &schedule, &mut world);
+        let mut models = vec![model];
+        for _ in 1..job.sync.learners() {
+            let mut model = build();
+            model.values_mut().copy_from_slice(models[0].values_mut());
+            model.statistics_mut().copy_from_slice(models[0].statistics_mut());
+            models.push(model);
+        }
+        let mut replicas = Vec::new();
+        for (at, mut model) in models.into_iter().enumerate() {
+            let learner = rank * job.sync.learners() + at;
+            model.set_label_smoothing(job.label_smoothing);
+            model.set_dropout_seed(job.seed.wrapping_add((learner as u64) << 32));
+            let shard = job.shard(learner, images);
+            let feed = Feed::start(strategy.source(), job, data, &canvas, &shard, &mut world)?;
+            let rule = strategy.rule(job.rule, rank);
+            replicas.push(Replica::new(job, model, rule, batch_norm.take(), (shard, feed)));
+        }
         let timebase = Timebase::agree(world.all)?;
         world.all.barrier()?;
         world.record();
@@ -106,10 +123,11 @@ impl<'a> Trainer<'a> {
             strategy,
             replicas,
             broadcast,
-            schedule: job.schedule(images),
+            schedule,
             progress: Progress { done: 0, of: job.steps(images) },
             epoch: 0,
             recorder: Recorder::start(timebase, job.trace_steps),
+            computed: Duration::ZERO,
             backward_times: BackwardTimes::default(),
             left_out: (0, 0),
             snapshots: Vec::new(),
@@ -124,14 +142,7 @@ impl<'a> Trainer<'a> {
         let an_epoch = self.job.steps_an_epoch(self.data.train.len());
         let mut open = OpenEpoch::new(self);
         while let Next::Step(step) = self.before()? {
-            if step / an_epoch > self.epoch {
-                report(Report::Epoch(open.finish(self)));
-                if self.job.test_every.is_some_and(|every| (self.epoch + 1).is_multiple_of(every)) {
-                    self.keep_snapshot();
-                }
-                self.epoch = step / an_epoch;
-                open = OpenEpoch::new(self);
-            }
+            self.reach_epoch(step / an_epoch, &mut open, report);
             let (done, trained) = self.step(Turn { step, lr: self.schedule.lr(step) })?;
             open.add(trained);
             recent.push(done);
@@ -148,10 +159,24 @@ impl<'a> Trainer<'a> {
             }
         }
         report(Report::Steps(recent));
+        // Where workers share the steps, a slow one may not have come so far.
+        self.reach_epoch((self.progress.of - 1) / an_epoch, &mut open, report);
         report(Report::Epoch(open.finish(self)));
         self.strategy.finish(&mut self.world, &mut self.replicas)?;
         self.recorder.end(&mut self.world, &self.replicas);
         Ok(())
+    }
+
+    /// Ends the epochs before this one.
+    fn reach_epoch(&mut self, epoch: usize, open: &mut OpenEpoch, report: &mut dyn FnMut(Report)) {
+        while self.epoch < epoch {
+            report(Report::Epoch(open.finish(self)));
+            if self.job.test_every.is_some_and(|every| (self.epoch + 1).is_multiple_of(every)) {
+                self.keep_snapshot();
+            }
+            self.epoch += 1;
+            *open = OpenEpoch::new(self);
+        }
     }
 
     /// What comes before a step's first forward.
@@ -167,6 +192,7 @@ impl<'a> Trainer<'a> {
 
     /// Forward, backward and update.
     fn step(&mut self, turn: Turn) -> Result<(Step, Trained), WorkerError> {
+        let (before, slept) = (self.recorder.parts.compute, self.sleep_if_slow());
         let Self { world, strategy, replicas, recorder, .. } = self;
         let weighting = strategy.weighting(turn.step);
         let mut trained = Trained::default();
@@ -183,7 +209,23 @@ impl<'a> Trainer<'a> {
         }
         recorder.timed(Kind::Optimizer, "optimizer", || strategy.update(world, replicas, turn))?;
         self.progress.done += 1;
-        Ok((recorder.end_step(world, replicas, trained), trained))
+        let step = recorder.end_step(world, replicas, trained);
+        self.computed = Duration::from_secs_f64((recorder.parts.compute - before).max(0.0)).saturating_sub(slept);
+        Ok((step, trained))
+    }
+
+    /// What a rank that is made slow does before a step, with parameters that grow stale meanwhile.
+    /// Returns how long it took.
+    fn sleep_if_slow(&mut self) -> Duration {
+        let (rank, seed, step) = (self.world.rank(), self.job.seed, self.progress.done);
+        let slow = self.job.slow.iter().filter(|slow| slow.rank == rank);
+        let pause: Duration = slow.map(|slow| slow.pause(seed, step, self.computed)).sum();
+        if pause.is_zero() {
+            return pause;
+        }
+        let began = Instant::now();
+        self.recorder.timed(Kind::Slowed, "slowed", || thread::sleep(pause));
+        began.elapsed()
     }
 
     /// Fails if workers differ.

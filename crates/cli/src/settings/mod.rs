@@ -182,6 +182,7 @@ impl Settings {
             batch_norm: sync.batch_norm(&design)?,
             model: design,
             sync: sync.method(ways[0]),
+            slow: Vec::new(),
             workers: count,
             batch,
             accumulate: training.accumulate(),

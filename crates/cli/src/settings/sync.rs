@@ -18,8 +18,9 @@ use crate::names::{ByName, Bytes, Named, choices};
 #[command(next_help_heading = "Synchronisation")]
 pub struct SyncFlags {
     /// How workers stay in step: single, gather-scatter, all-reduce (a collective a parameter, after backward), ddp
-    /// (buckets of gradients, while backward goes on), data-parallel (one process whose rank 0 holds the model); for
-    /// compare a list [default: all-reduce; for compare the first four]
+    /// (buckets of gradients, while backward goes on), data-parallel (one process whose rank 0 holds the model);
+    /// and of those whose workers step alone local-sgd, post-local-sgd, diloco, sma and none; for compare a list
+    /// [default: all-reduce; for compare the first four]
     #[arg(long, value_name = "WAY", value_delimiter = ',')]
     #[serde(deserialize_with = "one_or_many", skip_serializing_if = "Vec::is_empty")]
     pub sync: Vec<ByName<SyncName>>,
@@ -49,6 +50,16 @@ choices! {
         Ddp = "ddp",
         /// Rank 0 holds the model.
         DataParallel = "data-parallel",
+        /// Workers that never talk.
+        None = "none",
+        /// Models are averaged from time to time.
+        LocalSgd = "local-sgd",
+        /// First ddp, then local-sgd.
+        PostLocalSgd = "post-local-sgd",
+        /// The model follows averages with momentum.
+        DiLoCo = "diloco",
+        /// Replicas around a central model.
+        Sma = "sma",
     }
 }
 
@@ -139,6 +150,10 @@ impl SyncFlags {
             SyncName::AllReduce => SyncMethod::AllReduce { algorithm },
             SyncName::Ddp => SyncMethod::Ddp { algorithm, bucket: self.bucket.map(|bytes| bytes.0) },
             SyncName::DataParallel => SyncMethod::DataParallel,
+            SyncName::None | SyncName::LocalSgd | SyncName::PostLocalSgd | SyncName::DiLoCo | SyncName::Sma => {
+                let named = |method: &SyncMethod| method.name() == way.spelling();
+                SyncMethod::ALL.into_iter().find(named).expect("ways have the names of their methods")
+            }
         }
     }
 

@@ -2,12 +2,19 @@
 
 use ringstep_comm::Algorithm;
 use ringstep_nn::Model;
+use ringstep_nn::schedule::Schedule;
 use serde::{Deserialize, Serialize};
 
 use super::buckets::{Buckets, best_size};
+use super::central::Central;
 use super::data_parallel::DataParallel;
 use super::ddp::Ddp;
+use super::diloco::{DiLoCo, Outer};
+use super::local_sgd::{LocalSgd, Round};
+use super::none::Unconnected;
 use super::per_parameter::PerParameter;
+use super::post_local_sgd::PostLocalSgd;
+use super::sma::Sma;
 use super::{Single, Strategy};
 use crate::world::World;
 
@@ -15,7 +22,7 @@ use crate::world::World;
 pub const AUTO: &str = "auto";
 
 /// The ways of synchronising, by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SyncMethod {
     /// One worker.
@@ -37,16 +44,66 @@ pub enum SyncMethod {
     /// One process whose rank 0 holds the model: each step it is replicated, the batch scattered, the gradients
     /// gathered.
     DataParallel,
+    /// Workers that never talk, as the floor: the final model is that of rank 0, which has seen its own shard alone.
+    None,
+    /// Workers step alone; their models are averaged from time to time.
+    LocalSgd {
+        /// When.
+        round: Round,
+        /// How an average is made, as for [`SyncMethod::AllReduce`].
+        algorithm: Option<Algorithm>,
+    },
+    /// [`SyncMethod::Ddp`] at first, [`SyncMethod::LocalSgd`] afterwards.
+    PostLocalSgd {
+        /// Epochs of the first, or `None` for half of the job.
+        switch_at: Option<f32>,
+        /// When models are averaged afterwards.
+        round: Round,
+        /// As for the two.
+        algorithm: Option<Algorithm>,
+        /// As for the first.
+        bucket: Option<usize>,
+    },
+    /// [`SyncMethod::LocalSgd`], where the average is not the new model but says where that is to go, with momentum.
+    #[serde(rename = "diloco")]
+    DiLoCo {
+        /// When models are averaged.
+        round: Round,
+        /// The learning rate with which the model follows the averages.
+        outer_lr: f32,
+        /// Its momentum, in Nesterov's form.
+        outer_momentum: f32,
+        /// How an average is made, as for [`SyncMethod::AllReduce`].
+        algorithm: Option<Algorithm>,
+    },
+    /// CROSSBOW's synchronous model averaging: several replicas a worker that learn alone, held together by a central
+    /// model.
+    Sma {
+        /// Replicas of each worker.
+        learners: usize,
+        /// How far a replica is pulled to the central model in a step, or `None` for one over the number of replicas.
+        pull: Option<f32>,
+        /// That of the central model.
+        momentum: f32,
+        /// How corrections are summed, as for [`SyncMethod::AllReduce`].
+        algorithm: Option<Algorithm>,
+    },
 }
 
 impl SyncMethod {
-    /// All of them; an all-reduce goes around a ring unless told otherwise.
-    pub const ALL: [Self; 5] = [
+    /// All of them as they are unless told otherwise: an all-reduce goes around a ring; outer steps are those of Douillard
+    /// et al. (2023), and CROSSBOW's central model has the momentum of its paper.
+    pub const ALL: [Self; 10] = [
         Self::Single,
         Self::GatherScatter,
         Self::AllReduce { algorithm: Some(Algorithm::Ring) },
         Self::Ddp { algorithm: Some(Algorithm::Ring), bucket: None },
         Self::DataParallel,
+        Self::None,
+        Self::LocalSgd { round: Round::Every(8), algorithm: Some(Algorithm::Ring) },
+        Self::PostLocalSgd { switch_at: None, round: Round::Every(8), algorithm: Some(Algorithm::Ring), bucket: None },
+        Self::DiLoCo { round: Round::Every(32), outer_lr: 0.7, outer_momentum: 0.9, algorithm: Some(Algorithm::Ring) },
+        Self::Sma { learners: 1, pull: None, momentum: 0.9, algorithm: Some(Algorithm::Ring) },
     ];
 
     /// The name on the command line and in reports.
@@ -57,24 +114,33 @@ impl SyncMethod {
             Self::AllReduce { .. } => "all-reduce",
             Self::Ddp { .. } => "ddp",
             Self::DataParallel => "data-parallel",
+            Self::None => "none",
+            Self::LocalSgd { .. } => "local-sgd",
+            Self::PostLocalSgd { .. } => "post-local-sgd",
+            Self::DiLoCo { .. } => "diloco",
+            Self::Sma { .. } => "sma",
         }
     }
 
     /// The algorithm behind it, where there is a choice: `None` within means the cost model's.
     pub fn algorithm(self) -> Option<Option<Algorithm>> {
         match self {
-            Self::AllReduce { algorithm } | Self::Ddp { algorithm, .. } => Some(algorithm),
-            Self::Single | Self::GatherScatter | Self::DataParallel => None,
+            Self::AllReduce { algorithm }
+            | Self::Ddp { algorithm, .. }
+            | Self::LocalSgd { algorithm, .. }
+            | Self::PostLocalSgd { algorithm, .. }
+            | Self::DiLoCo { algorithm, .. }
+            | Self::Sma { algorithm, .. } => Some(algorithm),
+            Self::Single | Self::GatherScatter | Self::DataParallel | Self::None => None,
         }
     }
 
     /// The name of the algorithm behind it.
     pub fn algorithm_name(self) -> &'static str {
         match self {
-            Self::Single => "none",
             Self::GatherScatter => Algorithm::GatherScatter.name(),
-            Self::AllReduce { algorithm } | Self::Ddp { algorithm, .. } => algorithm.map_or(AUTO, Algorithm::name),
             Self::DataParallel => Algorithm::Tree.name(),
+            _ => self.algorithm().map_or("none", |algorithm| algorithm.map_or(AUTO, Algorithm::name)),
         }
     }
 
@@ -82,10 +148,53 @@ impl SyncMethod {
     pub fn servers(self, _workers: usize) -> usize {
         match self {
             Self::Single | Self::GatherScatter | Self::AllReduce { .. } | Self::Ddp { .. } | Self::DataParallel => 0,
+            Self::None | Self::LocalSgd { .. } | Self::PostLocalSgd { .. } | Self::DiLoCo { .. } | Self::Sma { .. } => {
+                0
+            }
         }
     }
 
-    pub(crate) fn strategy(self, model: &Model, world: &mut World<'_>) -> Box<dyn Strategy> {
+    /// How many replicas of the model each worker trains.
+    pub fn learners(self) -> usize {
+        if let Self::Sma { learners, .. } = self { learners } else { 1 }
+    }
+
+    /// How many numbers a worker holds for each parameter to stay in step, beside replicas and their optimizers.
+    pub(crate) fn holds(self) -> usize {
+        match self {
+            // The outer model, its gradient and its velocity.
+            Self::DiLoCo { .. } => 3,
+            // The central model and its velocity, the sum of all corrections, and one of them.
+            Self::Sma { .. } => 4,
+            _ => 0,
+        }
+    }
+
+    /// When models are averaged, where they are.
+    pub fn round(self) -> Option<Round> {
+        match self {
+            Self::LocalSgd { round, .. } | Self::PostLocalSgd { round, .. } | Self::DiLoCo { round, .. } => Some(round),
+            _ => None,
+        }
+    }
+
+    /// Whether workers may be at different steps. The job's steps are then those of all workers together, of which a fast one
+    /// does more than a slow one.
+    pub fn lets_workers_differ(self) -> bool {
+        matches!(self.round(), Some(Round::Period(_)))
+    }
+
+    /// Whether workers take steps of their own, at least for some time.
+    pub fn steps_alone(self) -> bool {
+        self.round().is_some() || matches!(self, Self::None | Self::Sma { .. })
+    }
+
+    /// Whether there are steps after which all workers know that their models are equal.
+    pub fn has_equal_replicas(self) -> bool {
+        !self.lets_workers_differ() && !matches!(self, Self::None | Self::Sma { .. })
+    }
+
+    pub(crate) fn strategy(self, model: &mut Model, schedule: &Schedule, world: &mut World<'_>) -> Box<dyn Strategy> {
         match self {
             Self::Single => Box::new(Single),
             Self::GatherScatter => Box::new(PerParameter::new(model, Some(Algorithm::GatherScatter), world)),
@@ -95,6 +204,23 @@ impl SyncMethod {
                 Box::new(Ddp::new(Buckets::new(model, bucket), algorithm, world))
             }
             Self::DataParallel => Box::new(DataParallel::new(world)),
+            Self::None => Box::new(Unconnected::new(world)),
+            Self::LocalSgd { round, algorithm } => Box::new(LocalSgd::new(round, algorithm, schedule, world)),
+            Self::PostLocalSgd { switch_at, round, algorithm, bucket } => {
+                let bucket = bucket.unwrap_or_else(|| best_size(model, world.workers(), algorithm));
+                let early = Ddp::new(Buckets::new(model, bucket), algorithm, world);
+                let late = LocalSgd::new(round, algorithm, schedule, world);
+                Box::new(PostLocalSgd::new(early, late, switch_at, schedule))
+            }
+            Self::DiLoCo { round, outer_lr, outer_momentum, algorithm } => {
+                let local = LocalSgd::new(round, algorithm, schedule, world);
+                Box::new(DiLoCo::new(local, Outer::new(model, outer_lr, outer_momentum)))
+            }
+            Self::Sma { learners, pull, momentum, algorithm } => {
+                let pull = pull.unwrap_or(1.0 / (world.workers().world() * learners) as f32);
+                let central = Central::new(model.values_mut().to_vec(), pull, momentum);
+                Box::new(Sma::new(central, algorithm, schedule, world))
+            }
         }
     }
 }

@@ -4,9 +4,14 @@ mod buckets;
 pub mod central;
 mod data_parallel;
 mod ddp;
+mod diloco;
+mod local_sgd;
 mod method;
+mod none;
 mod per_parameter;
+mod post_local_sgd;
 pub mod server;
+mod sma;
 
 use ringstep_comm::cost::Tuning;
 use ringstep_comm::{Algorithm, How};
@@ -16,6 +21,8 @@ use ringstep_nn::kernels::rows::add_slice;
 use ringstep_nn::optim::Rule;
 
 pub use self::buckets::Buckets;
+pub use self::diloco::Outer;
+pub use self::local_sgd::Round;
 pub use self::method::{AUTO, SyncMethod};
 use crate::error::WorkerError;
 use crate::feed::Source;
@@ -79,7 +86,9 @@ pub(crate) trait Strategy {
     }
 
     /// Seconds of communication that remain exposed in a step by the cost model, if it knows.
-    fn predict(&self, inputs: &CostInputs, model: &Model) -> Option<f64>;
+    fn predict(&self, _inputs: &CostInputs, _model: &Model) -> Option<f64> {
+        None
+    }
 }
 
 /// Which step comes now. Learning rate, epochs and tests go by it.

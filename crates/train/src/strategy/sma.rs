@@ -1,0 +1,127 @@
+//! CROSSBOW's synchronous model averaging (Koliousis et al., VLDB 2019): each worker trains several replicas on small
+//! batches, one after the other, and all are held together by a [`Central`] model. The formulas stand there.
+//!
+//! What a replica is pulled back by depends on where it is before its step, so the sum over all workers is made on the
+//! communication thread, behind the backward of a worker's first replica. An exchange a step serves all its replicas.
+
+use ringstep_comm::{Algorithm, Group, Op};
+use ringstep_nn::schedule::Schedule;
+
+use super::central::Central;
+use super::{Next, Progress, Strategy, Turn, Weighting, add, how};
+use crate::error::WorkerError;
+use crate::replica::Replica;
+use crate::world::World;
+
+/// A learning rate that is less than this part of the one before has dropped; a curve that falls smoothly falls less.
+const DROP: f32 = 0.9;
+
+/// Replicas around a central model, which all workers hold.
+pub struct Sma {
+    central: Central,
+    algorithm: Option<Algorithm>,
+    schedule: Schedule,
+    label: u16,
+    /// Sum of the corrections of this worker's replicas, after the first backward of all workers'.
+    corrections: Vec<f32>,
+    /// Whether they have been summed over the workers in this step.
+    summed: bool,
+    /// Room for the correction of one replica.
+    correction: Vec<f32>,
+}
+
+impl Sma {
+    pub fn new(central: Central, algorithm: Option<Algorithm>, schedule: &Schedule, world: &mut World<'_>) -> Self {
+        let (label, zeros) = (world.label("corrections"), vec![0.0; central.values().len()]);
+        let (corrections, correction) = (zeros.clone(), zeros);
+        Self { central, algorithm, schedule: *schedule, label, corrections, summed: false, correction }
+    }
+
+    /// Whether the learning rate of this step is a new, lower one.
+    fn lr_drops(&self, step: usize) -> bool {
+        step > 0 && self.schedule.lr(step) < DROP * self.schedule.lr(step - 1)
+    }
+}
+
+impl Strategy for Sma {
+    fn before(
+        &mut self,
+        _: &mut World<'_>,
+        replicas: &mut [Replica<'_>],
+        progress: &Progress,
+    ) -> Result<Next, WorkerError> {
+        let next = progress.next();
+        if let Next::Step(step) = next {
+            if self.lr_drops(step) {
+                self.central.stop();
+                replicas
+                    .iter_mut()
+                    .for_each(|replica| replica.model.values_mut().copy_from_slice(self.central.values()));
+            }
+            self.corrections.fill(0.0);
+            for replica in replicas {
+                self.central.correction(replica.model.values_mut(), &mut self.correction);
+                add(&mut self.corrections, &self.correction);
+            }
+            self.summed = false;
+        }
+        Ok(next)
+    }
+
+    fn backward(&mut self, world: &mut World<'_>, replica: &mut Replica<'_>, scale: f32) -> Result<(), WorkerError> {
+        let Self { corrections, summed, algorithm, label, .. } = self;
+        if *summed {
+            replica.backward(scale);
+            return Ok(());
+        }
+        *summed = true;
+        let sum = |group: &mut Group, corrections: &mut [f32]| {
+            group.label(*label);
+            group.all_reduce(corrections, Op::Sum, how(*algorithm))
+        };
+        world.workers().while_doing(sum, |queue| {
+            queue.push(&mut corrections[..]);
+            replica.backward(scale);
+        })?;
+        Ok(())
+    }
+
+    /// Neither replicas nor the central model have moved since [`Strategy::before`], so corrections are still the same.
+    fn update(&mut self, _: &mut World<'_>, replicas: &mut [Replica<'_>], turn: Turn) -> Result<(), WorkerError> {
+        for replica in replicas {
+            self.central.correction(replica.model.values_mut(), &mut self.correction);
+            replica.optimize_alone(turn.lr);
+            for (value, correction) in replica.model.values_mut().iter_mut().zip(&self.correction) {
+                *value -= correction;
+            }
+        }
+        self.central.follow(&self.corrections);
+        Ok(())
+    }
+
+    /// The central model, with the mean of all replicas' statistics.
+    fn finish(&mut self, world: &mut World<'_>, replicas: &mut [Replica<'_>]) -> Result<(), WorkerError> {
+        let learners = replicas.len() as f32;
+        let (first, others) = replicas.split_first_mut().expect("a worker has at least one replica");
+        first.model.values_mut().copy_from_slice(self.central.values());
+        if first.model.has_statistics() {
+            let statistics = first.model.statistics_mut();
+            others.iter_mut().for_each(|replica| add(statistics, replica.model.statistics_mut()));
+            statistics.iter_mut().for_each(|number| *number /= learners);
+            world.workers_for(self.label).all_reduce(statistics, Op::Mean, how(self.algorithm))?;
+        }
+        Ok(())
+    }
+
+    fn weighting(&self, _: usize) -> Weighting {
+        Weighting::OwnImages
+    }
+
+    fn replicas_equal(&self) -> bool {
+        false
+    }
+
+    fn view<'a>(&'a self, _: &'a mut [Replica<'_>]) -> &'a [f32] {
+        self.central.values()
+    }
+}
