@@ -1,6 +1,6 @@
 //! What a trainer holds: one rank's view of all ranks, and the collectives they do together.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::call::{Call, Collective};
 use crate::collective::{Algorithm, Lane, Scratch, all_to_all, barrier, deterministic, ring, rooted, tree};
@@ -109,6 +109,11 @@ impl Group {
     /// The host of each rank.
     pub fn hosts(&self) -> Vec<usize> {
         self.transport.hosts().to_vec()
+    }
+
+    /// How long a peer may be silent that owes something.
+    pub fn timeout(&self) -> Duration {
+        self.transport.timeout()
     }
 
     /// What lets another thread end a call that this one waits in.

@@ -1,6 +1,6 @@
-//! What a model takes of memory, found without taking any.
+//! What a model holds and takes of memory, found without taking any.
 
-use crate::layout::{Node, lay_out, place};
+use crate::layout::{Node, Parameter, lay_out, place};
 use crate::network::{Network, NetworkError};
 
 /// The bytes of a model's buffers.
@@ -24,6 +24,12 @@ impl Memory {
 }
 
 impl Network {
+    /// The tensors that a model of it has, in the order of the layers.
+    pub fn parameters(&self) -> Result<Vec<Parameter>, NetworkError> {
+        let mut nodes: Vec<Node> = self.wire(1)?.into_iter().map(Node::new).collect();
+        Ok(lay_out(&mut nodes).0)
+    }
+
     /// What a model of it takes, with room for `batch` images at once, on `threads` threads.
     pub fn memory(&self, batch: usize, threads: usize) -> Result<Memory, NetworkError> {
         let mut nodes: Vec<Node> = self.wire(batch)?.into_iter().map(Node::new).collect();
@@ -55,6 +61,15 @@ mod tests {
         assert_eq!(many.activations, 1000 * one.activations);
         let [alone, together] = [1, 4].map(|threads| Architecture::Vgg11.network().memory(8, threads).unwrap());
         assert!(together.workspace > alone.workspace);
+    }
+
+    #[test]
+    fn a_network_knows_the_tensors_of_its_model() {
+        for architecture in [Architecture::LeNet5, Architecture::ResNet20] {
+            let network = architecture.network();
+            let model = crate::Model::new(&network, 1, crate::team::Team::new(1, ringstep_cpu::Level::best())).unwrap();
+            assert_eq!(network.parameters().unwrap(), model.parameters());
+        }
     }
 
     /// Terabytes are counted, not taken.

@@ -1,6 +1,7 @@
 //! Why a rank stops before the end.
 
 use std::io;
+use std::time::Duration;
 
 use ringstep_comm::CollectiveError;
 use ringstep_cpu::MissingInstructions;
@@ -66,6 +67,28 @@ pub enum WorkerError {
         tensor: String,
         /// Whose differ from rank 0's.
         ranks: Vec<usize>,
+    },
+    /// A worker and a server do not understand each other.
+    #[error("rank {rank}: a message of rank {from} makes no sense: {problem}")]
+    Malformed {
+        /// The rank that got it.
+        rank: usize,
+        /// The rank that sent it.
+        from: usize,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// A rank owes something, and is there, and says nothing.
+    #[error("rank {rank}: nothing from rank {silent} for {time:?}, and rank {waiting} waits for it")]
+    Silent {
+        /// The rank that noticed.
+        rank: usize,
+        /// The rank that says nothing.
+        silent: usize,
+        /// How long.
+        time: Duration,
+        /// The rank that cannot go on.
+        waiting: usize,
     },
     /// Training has run away in its last step.
     #[error("rank {rank}: the final weights are not finite: training diverged, a smaller lr may help")]

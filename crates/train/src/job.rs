@@ -160,6 +160,9 @@ pub const MAX_THREADS: usize = 1024;
 /// Beyond this, connecting everyone with everyone makes no sense.
 pub const MAX_WORKERS: usize = 1024;
 
+/// Beyond this, in seconds, nobody would see the parameters of servers change.
+const MAX_PERIOD: f64 = 86_400.0;
+
 /// A job that cannot be done.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum JobError {
@@ -206,7 +209,7 @@ pub enum JobError {
         /// Batches of a worker in an epoch.
         epoch: usize,
     },
-    /// More workers than make sense anywhere.
+    /// More workers than make sense anywhere, their servers included.
     #[error("{0} workers: at most {MAX_WORKERS} are possible")]
     TooManyWorkers(usize),
     /// More threads than make sense anywhere.
@@ -219,6 +222,22 @@ pub enum JobError {
         epochs: usize,
         /// Steps in each.
         steps: usize,
+    },
+    /// Some servers would have nothing to hold.
+    #[error("{servers} servers for a model of {tensors} tensors: each needs at least one")]
+    MoreServersThanTensors {
+        /// Servers of the job.
+        servers: usize,
+        /// Tensors of the model.
+        tensors: usize,
+    },
+    /// Batch norm over workers that are not in step.
+    #[error("batch norm cannot be {batch_norm} with {sync}, whose workers are at different steps")]
+    BatchNormOutOfStep {
+        /// What they would share.
+        batch_norm: &'static str,
+        /// How they are to synchronise.
+        sync: &'static str,
     },
     /// `single` is one worker by definition.
     #[error("single has one worker, not {0}")]
@@ -390,9 +409,10 @@ impl Job {
         if self.sync == SyncMethod::Single && self.workers > 1 {
             return Err(JobError::SingleWithWorkers(self.workers));
         }
-        if self.workers > MAX_WORKERS {
-            return Err(JobError::TooManyWorkers(self.workers));
+        if self.ranks() > MAX_WORKERS {
+            return Err(JobError::TooManyWorkers(self.ranks()));
         }
+        self.validate_servers()?;
         if self.sync.steps_alone() && self.batch_norm != BatchNorm::Local {
             let (way, batch_norm) = (self.sync.name(), self.batch_norm.name());
             return Err(JobError::BatchNormTogether { way, batch_norm });
@@ -419,6 +439,35 @@ impl Job {
         Ok(())
     }
 
+    /// What concerns servers alone.
+    fn validate_servers(&self) -> Result<(), JobError> {
+        let (SyncMethod::ParameterServer { servers }
+        | SyncMethod::Stale { servers, .. }
+        | SyncMethod::Async { servers, .. }) = self.sync
+        else {
+            return Ok(());
+        };
+        if servers == 0 {
+            return Err(JobError::Zero("servers"));
+        }
+        let parameters = self.model.network.parameters().expect("its layers are checked");
+        let tensors = parameters.iter().filter(|parameter| parameter.trained).count();
+        if servers > tensors {
+            return Err(JobError::MoreServersThanTensors { servers, tensors });
+        }
+        if let SyncMethod::Async { period, .. } = self.sync
+            && !(0.0..=MAX_PERIOD).contains(&period)
+        {
+            let (name, range) = ("period", "at least 0 and at most a day");
+            return Err(JobError::OutOfRange { name, value: period as f32, range });
+        }
+        if self.sync.lets_workers_differ() && self.batch_norm != BatchNorm::Local {
+            let (batch_norm, sync) = (self.batch_norm.name(), self.sync.name());
+            return Err(JobError::BatchNormOutOfStep { batch_norm, sync });
+        }
+        Ok(())
+    }
+
     /// How many ranks there are: workers first, then those that serve them.
     pub fn ranks(&self) -> usize {
         self.workers + self.sync.servers(self.workers)
@@ -427,6 +476,11 @@ impl Job {
     /// What a rank is there for.
     pub fn role(&self, rank: usize) -> Role {
         rank.checked_sub(self.workers).map_or(Role::Worker, Role::Server)
+    }
+
+    /// What each rank is there for.
+    pub fn roles(&self) -> Vec<Role> {
+        (0..self.ranks()).map(|rank| self.role(rank)).collect()
     }
 
     /// The part of so many training images that a learner has, of which there are as many on each worker; where each has
@@ -600,6 +654,31 @@ mod tests {
         assert_eq!(slow(4, 2.0, 1.0), "slow: there is no rank 4 among 4 workers");
         assert_eq!(slow(3, 0.5, 1.0), "slow's factor is 0.5: it must be at least 1 and at most a million");
         assert_eq!(slow(3, 2.0, 1.5), "slow's probability is 1.5: it must be at least 0 and at most 1");
+    }
+
+    #[test]
+    fn servers_that_cannot_serve_are_refused() {
+        let refusal = |sync, batch_norm| {
+            let job = Job { sync, batch_norm, ..course_job() };
+            job.validate(100).map_err(|error| error.to_string())
+        };
+        let with = |servers, period| SyncMethod::Async { servers, period, staleness_aware: false };
+        let stale = |servers, staleness| SyncMethod::Stale { servers, staleness };
+        for sync in [SyncMethod::ParameterServer { servers: 0 }, stale(0, 1), with(0, 0.0)] {
+            assert_eq!(refusal(sync, BatchNorm::Local), Err("0 servers: at least 1 is needed".into()));
+        }
+        // LeNet-5 has five layers, each with weights and a bias.
+        let line = "11 servers for a model of 10 tensors: each needs at least one";
+        assert_eq!(refusal(SyncMethod::ParameterServer { servers: 11 }, BatchNorm::Local), Err(line.into()));
+        assert_eq!(refusal(SyncMethod::ParameterServer { servers: 10 }, BatchNorm::Local), Ok(()));
+        let line = "period is -1: it must be at least 0 and at most a day";
+        assert_eq!(refusal(with(1, -1.0), BatchNorm::Local), Err(line.into()));
+        assert!(refusal(with(1, f64::NAN), BatchNorm::Local).is_err());
+        let line = "batch norm cannot be sync with async, whose workers are at different steps";
+        assert_eq!(refusal(with(1, 0.0), BatchNorm::Sync), Err(line.into()));
+        let line = "batch norm cannot be broadcast with stale, whose workers are at different steps";
+        assert_eq!(refusal(stale(1, 1), BatchNorm::Broadcast), Err(line.into()));
+        assert_eq!(refusal(stale(1, 0), BatchNorm::Broadcast), Ok(()));
     }
 
     #[test]

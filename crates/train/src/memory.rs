@@ -1,12 +1,12 @@
-//! What a worker takes of memory, before there is one.
+//! What workers and servers take of memory, before there are any.
 
 use ringstep_nn::NetworkError;
 use ringstep_nn::memory::Memory;
 use ringstep_nn::optim::Rule;
 
-use crate::Job;
 use crate::evaluate;
 use crate::job::Design;
+use crate::{Job, SyncMethod};
 
 /// The bytes that a worker takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,12 +70,32 @@ impl Job {
     }
 }
 
+impl Job {
+    /// The bytes that all of its servers take together, each a part of it; none without servers.
+    pub fn need_of_servers(&self) -> Result<usize, NetworkError> {
+        let servers = self.sync.servers(self.workers);
+        if servers == 0 {
+            return Ok(0);
+        }
+        let shards = self.model.network().memory(1, 1)?.gradients;
+        let (models, gradients) = match self.sync {
+            // Every worker's gradients of all clocks that may be open, their sum, and what those see who are ahead.
+            SyncMethod::Stale { staleness, .. } => {
+                (if staleness > 0 { 2 } else { 1 }, self.workers.saturating_mul(staleness.saturating_add(1)))
+            }
+            _ => (1, self.workers),
+        };
+        let held = models * (1 + self.rule.remembers()) + 1;
+        // In the beginning each has the whole model.
+        Ok(shards.saturating_mul(held.saturating_add(gradients)).saturating_add(servers * shards))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use ringstep_nn::Architecture;
 
     use super::*;
-    use crate::SyncMethod;
     use crate::job::Length;
 
     #[test]
@@ -89,6 +109,22 @@ mod tests {
         assert_eq!(job.need(1000).unwrap().optimizer, 2 * parameters);
         job.accumulate = 2;
         assert_eq!(job.need(1000).unwrap().optimizer, 3 * parameters);
+    }
+
+    /// With momentum: parameters and velocity, a sum, four gradients; with staleness also a view, and more gradients.
+    #[test]
+    fn servers_need_room_for_the_gradients_of_all_workers() {
+        let lenet5 = Design::new("lenet5", Architecture::LeNet5.network()).unwrap();
+        let rule = Rule::Sgd { momentum: 0.9, nesterov: false, weight_decay: 0.0 };
+        let need = |sync| {
+            let job = Job { rule, ..Job::new(lenet5.clone(), sync, 4, 20, Length::Epochs(1)) };
+            job.need_of_servers().unwrap() / (61_706 * 4)
+        };
+        assert_eq!(need(SyncMethod::DataParallel), 0);
+        assert_eq!(need(SyncMethod::ParameterServer { servers: 2 }), 2 + 2 + 1 + 4);
+        assert_eq!(need(SyncMethod::Stale { servers: 2, staleness: 0 }), 2 + 2 + 1 + 4);
+        assert_eq!(need(SyncMethod::Stale { servers: 1, staleness: 3 }), 1 + 4 + 1 + 16);
+        assert_eq!(need(SyncMethod::Async { servers: 3, period: 0.0, staleness_aware: true }), 3 + 2 + 1 + 4);
     }
 
     #[test]

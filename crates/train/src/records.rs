@@ -157,8 +157,8 @@ pub struct Tested {
     pub correct: usize,
 }
 
-/// What a rank has to show at the end.
-#[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
+/// What a rank has to show at the end. A server has neither tests nor weights.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq)]
 pub struct Outcome {
     /// The instructions that the rank computed with.
     pub instructions: String,
@@ -175,8 +175,15 @@ pub struct Outcome {
     pub parts: Parts,
     /// Bytes sent to synchronise.
     pub bytes_sent: u64,
+    /// On a server, bytes received from its workers, all of them through one link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_received: Option<u64>,
     /// Messages sent to synchronise.
     pub messages_sent: u64,
+    /// On a server, how often each staleness was seen: by how many steps the parameters that a worker read lacked gradients
+    /// of others, or had moved on before its own came.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub staleness: Vec<u64>,
     /// Seconds of a step's communication that the cost model expects to be exposed, if it was asked.
     pub predicted_comm: Option<f64>,
     /// The tests, in the order of their models; the last is that of the final one.

@@ -82,7 +82,9 @@ pub struct OutOfStep {
 }
 
 /// Sums a run up from what each rank said.
-pub fn sum_up(job: &Job, ranks: &[RankRecord], steps: &[StepSummary]) -> Result<Summary, OutOfStep> {
+pub fn sum_up(job: &Job, all: &[RankRecord], steps: &[StepSummary]) -> Result<Summary, OutOfStep> {
+    // Servers have traffic to show, and nothing else.
+    let ranks = &all[..job.workers];
     let expected = &ranks[0].outcome.weights_sha256;
     for (rank, RankRecord { outcome, .. }) in ranks.iter().enumerate() {
         if outcome.weights_sha256 != *expected {
@@ -90,9 +92,12 @@ pub fn sum_up(job: &Job, ranks: &[RankRecord], steps: &[StepSummary]) -> Result<
             return Err(OutOfStep { rank, own, expected: expected.clone() });
         }
     }
-    let epochs = ranks[0].epochs.len();
-    let over_ranks =
-        |epoch: usize, part: fn(&Epoch) -> f64| -> f64 { ranks.iter().map(|rank| part(&rank.epochs[epoch])).sum() };
+    // Workers that are not in step need not have had images of the same epochs.
+    let of_ranks = || ranks.iter().flat_map(|rank| &rank.epochs);
+    let epochs = of_ranks().map(|epoch| epoch.epoch + 1).max().unwrap_or(0);
+    let over_ranks = |epoch: usize, part: fn(&Epoch) -> f64| -> f64 {
+        of_ranks().filter(|of_rank| of_rank.epoch == epoch).map(part).sum()
+    };
     let per_image = |part: fn(&Epoch) -> f64| -> Vec<f64> {
         (0..epochs).map(|epoch| over_ranks(epoch, part) / over_ranks(epoch, |epoch| epoch.images as f64)).collect()
     };
@@ -101,12 +106,13 @@ pub fn sum_up(job: &Job, ranks: &[RankRecord], steps: &[StepSummary]) -> Result<
 
     // All ranks have classified their parts with the same models.
     let mut epoch_test_accuracies: Vec<Option<f64>> = vec![None; epochs];
+    let mut test_accuracy = 0.0;
     for (test, Tested { epoch, .. }) in ranks[0].outcome.tests.iter().enumerate() {
         let over_ranks = |part: fn(&Tested) -> usize| ranks.iter().map(|rank| part(&rank.outcome.tests[test])).sum();
         let (images, correct): (usize, usize) = (over_ranks(|test| test.images), over_ranks(|test| test.correct));
-        epoch_test_accuracies[*epoch] = Some(correct as f64 / images as f64);
+        test_accuracy = correct as f64 / images as f64;
+        epoch_test_accuracies[*epoch] = Some(test_accuracy);
     }
-    let test_accuracy = epoch_test_accuracies[epochs - 1].expect("the final model is tested");
 
     let outcomes = || ranks.iter().map(|rank| &rank.outcome);
     let mean = |time: fn(&Outcome) -> f64| outcomes().map(time).sum::<f64>() / ranks.len() as f64;
@@ -135,8 +141,8 @@ pub fn sum_up(job: &Job, ranks: &[RankRecord], steps: &[StepSummary]) -> Result<
         waiting_seconds: over_steps(|step| step.waiting),
         hidden_seconds: over_steps(|step| step.hidden),
         data_seconds: mean(|outcome| outcome.parts.data),
-        bytes_sent: outcomes().map(|outcome| outcome.bytes_sent).max().unwrap_or(0),
-        messages_sent: outcomes().map(|outcome| outcome.messages_sent).max().unwrap_or(0),
+        bytes_sent: all.iter().map(|rank| rank.outcome.bytes_sent).max().unwrap_or(0),
+        messages_sent: all.iter().map(|rank| rank.outcome.messages_sent).max().unwrap_or(0),
         epoch_losses,
         epoch_accuracies,
         epoch_test_accuracies,

@@ -23,25 +23,31 @@ use crate::recorder::Recorder;
 use crate::records::{Epoch, Outcome, Report, Step, Tested};
 use crate::replica::{Replica, Trained};
 use crate::snapshots::{self, Snapshot};
-use crate::strategy::{CostInputs, Next, Progress, Strategy, Turn};
+use crate::strategy::{CostInputs, Next, Progress, Strategy, Turn, server};
 use crate::timebase::Timebase;
 use crate::trace::Kind;
 use crate::verify::{Difference, first_difference};
-use crate::world::{CHIEF, World};
+use crate::world::{CHIEF, Role, World};
 
 /// How often a rank says how far it is.
 const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Trains on this rank's part of the data. Returns what it did, and the final weights as a safetensors file.
+/// Trains on this rank's part of the data, or serves those that do. Returns what it did, and of a worker the final weights
+/// as a safetensors file.
 pub fn run(
     job: &Job,
     data: &Dataset,
     group: &mut Group,
     report: &mut dyn FnMut(Report),
 ) -> Result<(Outcome, Vec<u8>), WorkerError> {
-    let mut trainer = Trainer::get_ready(job, data, group)?;
-    trainer.train(report)?;
-    trainer.finish()
+    match job.role(group.rank()) {
+        Role::Worker => {
+            let mut trainer = Trainer::get_ready(job, data, group)?;
+            trainer.train(report)?;
+            trainer.finish()
+        }
+        Role::Server(number) => Ok((server::run(job, data, group, number)?, Vec::new())),
+    }
 }
 
 /// A rank that trains.
@@ -74,8 +80,7 @@ impl<'a> Trainer<'a> {
     fn get_ready(job: &'a Job, data: &'a Dataset, group: &'a mut Group) -> Result<Self, WorkerError> {
         let canvas = fit::fit(&job.model, data)?;
         let (images, rank) = (data.train.len(), group.rank());
-        let roles: Vec<_> = (0..group.world()).map(|rank| job.role(rank)).collect();
-        let mut world = World::new(group, &roles)?;
+        let mut world = World::new(group, &job.roles())?;
         let level = job.instructions.level().map_err(|error| WorkerError::NoInstructions { rank, error })?;
         let build = || job.model.build(job.batch, Team::new(job.threads, level));
         let mut model = build();
@@ -83,7 +88,7 @@ impl<'a> Trainer<'a> {
             Some(path) => checkpoint::load(&mut model, path)?,
             None => model.initialise(job.seed),
         }
-        world.workers().broadcast(model.values_mut(), CHIEF)?;
+        world.all.broadcast(model.values_mut(), CHIEF)?;
         world.workers().broadcast(model.statistics_mut(), CHIEF)?;
         if job.sync.algorithm() == Some(None) {
             tune::measure(world.workers())?;
@@ -313,6 +318,7 @@ impl<'a> Trainer<'a> {
             tests,
             clock_error,
             weights_sha256: sha256(&weights),
+            ..Outcome::default()
         };
         Ok((outcome, weights))
     }

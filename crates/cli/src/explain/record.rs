@@ -1,7 +1,7 @@
 //! Runs the real algorithm, each worker a thread, and notes all that happens.
 
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use ringstep_comm::call::{Call, Collective};
@@ -123,6 +123,10 @@ impl Transport for Apart {
 
     fn traffic(&self) -> Traffic {
         self.mem.traffic()
+    }
+
+    fn timeout(&self) -> Duration {
+        self.mem.timeout()
     }
 
     fn aborter(&self) -> Aborter {

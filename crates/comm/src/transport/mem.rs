@@ -102,6 +102,10 @@ impl Transport for Mem {
         self.shared.traffic()
     }
 
+    fn timeout(&self) -> Duration {
+        self.shared.timeout()
+    }
+
     fn aborter(&self) -> Aborter {
         self.shared.aborter()
     }

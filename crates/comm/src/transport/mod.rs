@@ -142,6 +142,9 @@ pub trait Transport: Send {
     /// What this rank has sent and received so far.
     fn traffic(&self) -> Traffic;
 
+    /// How long a peer may be silent that owes something.
+    fn timeout(&self) -> Duration;
+
     /// What lets another thread end a transfer that this one waits in.
     fn aborter(&self) -> Aborter;
 
@@ -199,6 +202,10 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
     fn traffic(&self) -> Traffic {
         (**self).traffic()
+    }
+
+    fn timeout(&self) -> Duration {
+        (**self).timeout()
     }
 
     fn aborter(&self) -> Aborter {

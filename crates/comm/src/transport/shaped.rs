@@ -241,6 +241,10 @@ impl<T: Transport> Transport for Shaped<T> {
         self.inner.traffic() - Traffic { payload: bytes, wire: bytes, messages: [0; 2] }
     }
 
+    fn timeout(&self) -> Duration {
+        self.inner.timeout()
+    }
+
     fn aborter(&self) -> Aborter {
         self.inner.aborter()
     }

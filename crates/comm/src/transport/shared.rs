@@ -88,6 +88,10 @@ impl Shared {
         self.traffic.wire[1] += bytes as u64;
     }
 
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     pub(super) fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }

@@ -184,6 +184,10 @@ impl Transport for Shm {
         self.tcp.traffic() + self.shared.traffic()
     }
 
+    fn timeout(&self) -> Duration {
+        self.tcp.timeout()
+    }
+
     fn aborter(&self) -> Aborter {
         self.tcp.aborter()
     }

@@ -72,10 +72,6 @@ impl Tcp {
         self
     }
 
-    pub(super) fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
     pub(super) fn call(&self) -> Call {
         self.call.expect("a call has begun")
     }
@@ -233,6 +229,10 @@ impl Transport for Tcp {
 
     fn traffic(&self) -> Traffic {
         self.traffic
+    }
+
+    fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     fn aborter(&self) -> Aborter {

@@ -14,8 +14,9 @@ use super::local_sgd::{LocalSgd, Round};
 use super::none::Unconnected;
 use super::per_parameter::PerParameter;
 use super::post_local_sgd::PostLocalSgd;
+use super::server::Client;
 use super::sma::Sma;
-use super::{Single, Strategy};
+use super::{Single, Strategy, Weighting};
 use crate::world::World;
 
 /// The name for leaving the choice of an algorithm to the cost model.
@@ -88,12 +89,33 @@ pub enum SyncMethod {
         /// How corrections are summed, as for [`SyncMethod::AllReduce`].
         algorithm: Option<Algorithm>,
     },
+    /// Servers hold the parameters: they add up the gradients of all workers, take the steps and hand the parameters back.
+    ParameterServer {
+        /// Ranks beside the workers, with a shard each.
+        servers: usize,
+    },
+    /// The same, but a worker may be ahead of others.
+    Stale {
+        /// As for [`SyncMethod::ParameterServer`].
+        servers: usize,
+        /// By how many steps.
+        staleness: usize,
+    },
+    /// Servers apply what has arrived, whoever is missing.
+    Async {
+        /// As for [`SyncMethod::ParameterServer`].
+        servers: usize,
+        /// Seconds from one step of the parameters to the next; with 0 each gradient is a step.
+        period: f64,
+        /// Whether gradients count for less the more steps the parameters have taken since they were read.
+        staleness_aware: bool,
+    },
 }
 
 impl SyncMethod {
-    /// All of them as they are unless told otherwise: an all-reduce goes around a ring; outer steps are those of Douillard
+    /// All of them as they are unless told otherwise: an all-reduce goes around a ring; there is one server; outer steps are those of Douillard
     /// et al. (2023), and CROSSBOW's central model has the momentum of its paper.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Single,
         Self::GatherScatter,
         Self::AllReduce { algorithm: Some(Algorithm::Ring) },
@@ -104,6 +126,9 @@ impl SyncMethod {
         Self::PostLocalSgd { switch_at: None, round: Round::Every(8), algorithm: Some(Algorithm::Ring), bucket: None },
         Self::DiLoCo { round: Round::Every(32), outer_lr: 0.7, outer_momentum: 0.9, algorithm: Some(Algorithm::Ring) },
         Self::Sma { learners: 1, pull: None, momentum: 0.9, algorithm: Some(Algorithm::Ring) },
+        Self::ParameterServer { servers: 1 },
+        Self::Stale { servers: 1, staleness: 1 },
+        Self::Async { servers: 1, period: 0.0, staleness_aware: false },
     ];
 
     /// The name on the command line and in reports.
@@ -119,6 +144,9 @@ impl SyncMethod {
             Self::PostLocalSgd { .. } => "post-local-sgd",
             Self::DiLoCo { .. } => "diloco",
             Self::Sma { .. } => "sma",
+            Self::ParameterServer { .. } => "parameter-server",
+            Self::Stale { .. } => "stale",
+            Self::Async { .. } => "async",
         }
     }
 
@@ -131,7 +159,7 @@ impl SyncMethod {
             | Self::PostLocalSgd { algorithm, .. }
             | Self::DiLoCo { algorithm, .. }
             | Self::Sma { algorithm, .. } => Some(algorithm),
-            Self::Single | Self::GatherScatter | Self::DataParallel | Self::None => None,
+            _ => None,
         }
     }
 
@@ -147,6 +175,7 @@ impl SyncMethod {
     /// How many ranks there are beside so many workers, to hold the parameters for them.
     pub fn servers(self, _workers: usize) -> usize {
         match self {
+            Self::ParameterServer { servers } | Self::Stale { servers, .. } | Self::Async { servers, .. } => servers,
             Self::Single | Self::GatherScatter | Self::AllReduce { .. } | Self::Ddp { .. } | Self::DataParallel => 0,
             Self::None | Self::LocalSgd { .. } | Self::PostLocalSgd { .. } | Self::DiLoCo { .. } | Self::Sma { .. } => {
                 0
@@ -182,6 +211,7 @@ impl SyncMethod {
     /// does more than a slow one.
     pub fn lets_workers_differ(self) -> bool {
         matches!(self.round(), Some(Round::Period(_)))
+            || matches!(self, Self::Stale { staleness: 1.., .. } | Self::Async { .. })
     }
 
     /// Whether workers take steps of their own, at least for some time.
@@ -220,6 +250,15 @@ impl SyncMethod {
                 let pull = pull.unwrap_or(1.0 / (world.workers().world() * learners) as f32);
                 let central = Central::new(model.values_mut().to_vec(), pull, momentum);
                 Box::new(Sma::new(central, algorithm, schedule, world))
+            }
+            Self::ParameterServer { .. } | Self::Stale { .. } | Self::Async { .. } => {
+                // Gradients to servers are cut like those for a ring: what a message costs decides in both.
+                let buckets = Buckets::new(model, best_size(model, world.all, Some(Algorithm::Ring)));
+                let weighting = match self {
+                    Self::Async { .. } => Weighting::OwnImages,
+                    _ => Weighting::WholeStep,
+                };
+                Box::new(Client::new(model, buckets, weighting, world))
             }
         }
     }

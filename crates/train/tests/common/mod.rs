@@ -98,9 +98,11 @@ pub struct Run {
 pub fn train(job: &Job, over: Over, data: &Dataset) -> Run {
     let mut ranks = run_ranks(job, over, data);
     let weights = std::mem::take(&mut ranks[0].weights);
-    let (mut accounts, mut records) = (Accounts::new(ranks.len()), Vec::new());
+    let (mut accounts, mut records) = (Accounts::new(job.workers), Vec::new());
     for (rank, RankRun { record, steps, .. }) in ranks.into_iter().enumerate() {
-        accounts.add(rank, steps);
+        if rank < job.workers {
+            accounts.add(rank, steps);
+        }
         records.push(record);
     }
     Run { summary: sum_up(job, &records, &accounts.steps).unwrap(), steps: accounts.steps, weights }

@@ -9,6 +9,8 @@
 //! sees these, and of the clocks from there to c whatever has come, its own gradients among it: the optimizer takes these steps
 //! on a copy. With S = 0 there are none, and what is read are the parameters themselves: SSP without staleness is the
 //! synchronous parameter server, to the bit.
+//!
+//! A worker that has left is waited for no more: clocks are then complete without it, and once all have left, all of them are.
 
 use std::collections::VecDeque;
 
@@ -20,7 +22,8 @@ use ringstep_nn::team::Team;
 pub struct Clocked {
     state: State,
     schedule: Schedule,
-    workers: usize,
+    /// Of each worker, whether it will push no more.
+    left: Vec<bool>,
     staleness: u64,
     /// Clocks that are complete.
     clock: u64,
@@ -53,7 +56,7 @@ impl Clocked {
     pub fn new(values: Vec<f32>, optimizer: Optimizer, schedule: Schedule, workers: usize, staleness: u64) -> Self {
         let sum = vec![0.0; values.len()];
         let (open, state) = (VecDeque::new(), State { values, optimizer });
-        Self { state, schedule, workers, staleness, clock: 0, open, ahead: None, pushes: 0, sum }
+        Self { state, schedule, left: vec![false; workers], staleness, clock: 0, open, ahead: None, pushes: 0, sum }
     }
 
     /// Clocks that are complete.
@@ -69,7 +72,7 @@ impl Clocked {
     /// Workers that the next clock waits for.
     pub fn missing(&self) -> impl Iterator<Item = usize> + '_ {
         let pushed = |worker: usize| self.open.front().is_some_and(|clock| clock[worker].is_some());
-        (0..self.workers).filter(move |&worker| !pushed(worker))
+        (0..self.left.len()).filter(move |&worker| !self.left[worker] && !pushed(worker))
     }
 
     /// Takes a worker's gradient of a clock, which is its share of the sum. Each worker pushes one clock after the other.
@@ -82,18 +85,35 @@ impl Clocked {
             return Err("a clock before which the worker has left one out");
         }
         if open == self.open.len() {
-            self.open.push_back(vec![None; self.workers]);
+            self.open.push_back(vec![None; self.left.len()]);
         }
         if self.open[open][worker].replace(gradient).is_some() {
             return Err("a clock that the worker has pushed already");
         }
         self.pushes += 1;
-        while self.open.front().is_some_and(|clock| clock.iter().all(Option::is_some)) {
+        self.complete(team);
+        Ok(())
+    }
+
+    /// A worker will push no more.
+    pub fn leave(&mut self, team: &mut Team, worker: usize) {
+        self.left[worker] = true;
+        self.complete(team);
+    }
+
+    /// Takes the steps of all clocks for which nobody is waited for any more.
+    fn complete(&mut self, team: &mut Team) {
+        while !self.open.is_empty() && self.missing().next().is_none() {
             let gradients = self.open.pop_front().expect("there is one");
-            self.state.step(team, &gradients, &mut self.sum, self.schedule.lr(self.clock as usize));
+            let lr = self.lr(self.clock);
+            self.state.step(team, &gradients, &mut self.sum, lr);
             self.clock += 1;
         }
-        Ok(())
+    }
+
+    /// Of a clock. Who is ahead in the end goes on with that of the last step.
+    fn lr(&self, clock: u64) -> f32 {
+        self.schedule.lr((clock as usize).min(self.schedule.steps.saturating_sub(1)))
     }
 
     /// What a worker that has pushed all clocks before this one may see; `None` if it must wait.
@@ -109,7 +129,8 @@ impl Clocked {
         if self.ahead.as_ref().is_none_or(|(_, reached)| *reached != seen) {
             let mut state = self.state.clone();
             for (clock, gradients) in (self.clock..clock).zip(&self.open) {
-                state.step(team, gradients, &mut self.sum, self.schedule.lr(clock as usize));
+                let lr = self.lr(clock);
+                state.step(team, gradients, &mut self.sum, lr);
             }
             self.ahead = Some((state, seen));
         }
@@ -224,6 +245,30 @@ mod tests {
         assert_eq!(server.clock(), 1);
         let after = server.read(&mut team, 3).unwrap();
         assert!(after.staleness == 2 && after.values.iter().zip(&before).all(|(after, before)| after < before));
+    }
+
+    #[test]
+    fn nobody_waits_for_a_worker_that_has_left_and_in_the_end_all_is_applied() {
+        let (mut team, mut server) = (team(), clocked(2, 1));
+        let mut alone = clocked(1, 0);
+        for clock in 0..3 {
+            assert!(server.read(&mut team, clock).is_some());
+            server.push(&mut team, 0, clock, vec![0.5; LENGTH]).unwrap();
+            alone.push(&mut team, 0, clock, vec![0.5; LENGTH]).unwrap();
+            if clock == 1 {
+                assert_eq!(server.read(&mut team, 2), None);
+                server.leave(&mut team, 1);
+            }
+        }
+        assert_eq!((server.clock(), server.values()), (3, alone.values()));
+        assert_eq!(server.missing().collect::<Vec<_>>(), [0]);
+
+        let mut server = clocked(2, 1);
+        server.push(&mut team, 0, 0, vec![0.5; LENGTH]).unwrap();
+        server.leave(&mut team, 0);
+        assert_eq!(server.clock(), 0);
+        server.leave(&mut team, 1);
+        assert_eq!(server.clock(), 1);
     }
 
     #[test]

@@ -69,7 +69,10 @@ impl Free {
         }
         let staleness = self.version.checked_sub(read).ok_or("a version that is not there yet")?;
         let share = if self.staleness_aware { images as f64 / staleness.max(1) as f64 } else { images as f64 };
-        self.sum.iter_mut().zip(gradient).for_each(|(sum, &number)| *sum += share as f32 * number);
+        // The mean over no images is no number.
+        if images > 0 {
+            self.sum.iter_mut().zip(gradient).for_each(|(sum, &number)| *sum += share as f32 * number);
+        }
         self.images += images as f64;
         self.arrived += 1;
         Ok(staleness)

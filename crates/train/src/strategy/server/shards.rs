@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+use ringstep_nn::Parameter;
+use ringstep_nn::optim::{Optimizer, Rule};
+
 /// Cuts a model's flat buffer into as many parts as there are servers, as equal as whole tensors can be: rules such as LARS need
 /// the norm of a tensor. `ends` are where tensors end, in ascending order; there are at least as many as servers.
 pub fn shards(ends: &[usize], servers: usize) -> Vec<Range<usize>> {
@@ -19,6 +22,36 @@ pub fn shards(ends: &[usize], servers: usize) -> Vec<Range<usize>> {
     }
     cuts.push(all);
     cuts.windows(2).map(|cut| cut[0]..cut[1]).collect()
+}
+
+/// The trained tensors of a model, in the order of its flat buffer, cut for so many servers.
+pub(super) struct Cut {
+    tensors: Vec<Parameter>,
+    /// What each server holds.
+    pub shards: Vec<Range<usize>>,
+}
+
+impl Cut {
+    pub fn new(parameters: &[Parameter], servers: usize) -> Self {
+        let mut tensors: Vec<_> = parameters.iter().filter(|parameter| parameter.trained).cloned().collect();
+        tensors.sort_by_key(|tensor| tensor.range().end);
+        let ends: Vec<usize> = tensors.iter().map(|tensor| tensor.range().end).collect();
+        Self { shards: shards(&ends, servers), tensors }
+    }
+
+    /// Numbers in all shards.
+    pub fn all(&self) -> usize {
+        self.shards.last().map_or(0, |shard| shard.end)
+    }
+
+    /// For what one server holds.
+    pub fn optimizer(&self, rule: Rule, server: usize) -> Optimizer {
+        let shard = &self.shards[server];
+        let held = self.tensors.iter().filter(|tensor| shard.contains(&tensor.range().start));
+        let within = |range: Range<usize>| range.start - shard.start..range.end - shard.start;
+        let tensors = held.map(|tensor| (within(tensor.range()), tensor.shape.len() > 1)).collect();
+        Optimizer::for_tensors(rule, shard.len(), tensors)
+    }
 }
 
 #[cfg(test)]
