@@ -7,6 +7,7 @@ use ringstep_comm::CollectiveError;
 use ringstep_cpu::MissingInstructions;
 
 use crate::checkpoint::CheckpointError;
+use crate::compress::Malformed;
 use crate::fit::Misfit;
 
 /// Why a rank stopped before the end.
@@ -89,6 +90,20 @@ pub enum WorkerError {
         time: Duration,
         /// The rank that cannot go on.
         waiting: usize,
+    },
+    /// A rank sent what does not stand for numbers.
+    #[error("rank {rank}: {slice}: rank {peer} sent no valid {method} code: {problem}")]
+    MalformedCode {
+        /// The rank that noticed.
+        rank: usize,
+        /// Which of the gradients it was about.
+        slice: String,
+        /// The rank that sent it.
+        peer: usize,
+        /// The compression.
+        method: &'static str,
+        /// What is wrong with it.
+        problem: Malformed,
     },
     /// Training has run away in its last step.
     #[error("rank {rank}: the final weights are not finite: training diverged, a smaller lr may help")]

@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::SyncMethod;
 use crate::batch_norm::BatchNorm;
+use crate::compress::Compression;
+use crate::compress::method::Unusable;
 use crate::slow::Slow;
 use crate::strategy::Round;
 use crate::world::Role;
@@ -29,6 +31,8 @@ pub struct Job {
     pub sync: SyncMethod,
     /// Which of them are made slow.
     pub slow: Vec<Slow>,
+    /// How they send less than their gradients, if they do.
+    pub compress: Option<Compression>,
     /// How many there are.
     pub workers: usize,
     /// Images that a worker takes at once.
@@ -261,6 +265,9 @@ pub enum JobError {
         /// Workers of the job.
         workers: usize,
     },
+    /// Its compression cannot be used.
+    #[error(transparent)]
+    Compression(#[from] Unusable),
 }
 
 /// Those who share a job's images.
@@ -293,6 +300,7 @@ impl Job {
             model,
             sync,
             slow: Vec::new(),
+            compress: None,
             workers,
             batch,
             accumulate: 1,
@@ -403,6 +411,9 @@ impl Job {
         }
         let smoothing = self.label_smoothing;
         check("label-smoothing", smoothing, (0.0..1.0).contains(&smoothing), "at least 0 and below 1")?;
+        if let Some(compression) = self.compress {
+            compression.check(self.sync, self.rule)?;
+        }
         if self.threads > MAX_THREADS {
             return Err(JobError::TooManyThreads(self.threads));
         }
@@ -547,6 +558,7 @@ mod tests {
     use ringstep_nn::Architecture;
 
     use super::*;
+    use crate::compress::Method;
 
     fn course_job() -> Job {
         let lenet5 = Design::new("lenet5", Architecture::LeNet5.network()).unwrap();
@@ -597,6 +609,10 @@ mod tests {
         assert_eq!(
             refusal(&|job: &mut Job| job.sync = SyncMethod::Ddp { algorithm: None, bucket: Some(0) }),
             "0 bytes a bucket: at least 1 is needed"
+        );
+        assert_eq!(
+            refusal(&|job: &mut Job| job.compress = Some(Compression::new(Method::Int8))),
+            "gather-scatter cannot use int8: rank 0 averages whole gradients"
         );
     }
 
@@ -708,6 +724,12 @@ mod tests {
         let warm_ups = warm_ups.map(|warm_up| Job { warm_up, ..plain.clone() });
         let instructions = Instructions::ALL.map(|instructions| Job { instructions, ..plain.clone() });
         let batch_norms = BatchNorm::ALL.map(|batch_norm| Job { batch_norm, ..plain.clone() });
+        let compressions = Method::ALL
+            .into_iter()
+            .flat_map(|method| [true, false].map(|error_feedback| Compression { method, error_feedback }));
+        let clipping = Compression::new(Method::Dgc { keep: 1.0 / 3.0, warm_up_epochs: 0, clip: Some(0.1) });
+        let compressions =
+            compressions.chain([clipping]).map(|compress| Job { compress: Some(compress), ..plain.clone() });
         let deals = Deal::ALL.map(|deal| Job { deal, ..plain.clone() });
         let models = Architecture::ALL
             .map(|architecture| Job { model: Design::new("some", architecture.network()).unwrap(), ..plain.clone() });
@@ -730,7 +752,7 @@ mod tests {
         let rounds = rounds.map(|round| Job { sync: SyncMethod::LocalSgd { round, algorithm: None }, ..plain.clone() });
         let jobs =
             syncs.chain(rounds).chain(rules).chain(curves).chain(warm_ups).chain(instructions).chain(batch_norms);
-        for job in jobs.chain(deals).chain(models).chain([plain.clone(), other]) {
+        for job in jobs.chain(compressions).chain(deals).chain(models).chain([plain.clone(), other]) {
             let line = serde_json::to_string(&job).unwrap();
             assert_eq!(serde_json::from_str::<Job>(&line).unwrap(), job, "{line}");
         }

@@ -4,6 +4,7 @@ use ringstep_nn::NetworkError;
 use ringstep_nn::memory::Memory;
 use ringstep_nn::optim::Rule;
 
+use crate::compress::Compression;
 use crate::evaluate;
 use crate::job::Design;
 use crate::{Job, SyncMethod};
@@ -13,7 +14,8 @@ use crate::{Job, SyncMethod};
 pub struct Need {
     /// Its model, or all of them where it trains several.
     pub model: Memory,
-    /// What optimizers remember, what is added up over the batches of a step, and what else it takes to stay in step.
+    /// What optimizers and compression remember, what is added up over the batches of a step, and what else it takes to stay in
+    /// step.
     pub optimizer: usize,
     /// The batches that it has or that are on their way to it.
     pub batches: usize,
@@ -62,6 +64,7 @@ impl Job {
         };
         need.optimizer = learners * need.optimizer + self.sync.holds() * one.gradients;
         need.batches *= learners;
+        need.optimizer += self.compress.map_or(0, Compression::remembers) * one.gradients;
         // Weights as they are, in panels, and transformed from nine to thirty-six numbers.
         let tested = self.model.network().memory(evaluate::BATCH, self.threads)?;
         need.testing = 6 * tested.parameters + tested.activations + tested.workspace;
@@ -96,6 +99,7 @@ mod tests {
     use ringstep_nn::Architecture;
 
     use super::*;
+    use crate::compress::Method;
     use crate::job::Length;
 
     #[test]
@@ -109,6 +113,8 @@ mod tests {
         assert_eq!(job.need(1000).unwrap().optimizer, 2 * parameters);
         job.accumulate = 2;
         assert_eq!(job.need(1000).unwrap().optimizer, 3 * parameters);
+        job.compress = Some(Compression::new(Method::Sign));
+        assert_eq!(job.need(1000).unwrap().optimizer, 4 * parameters);
     }
 
     /// With momentum: parameters and velocity, a sum, four gradients; with staleness also a view, and more gradients.

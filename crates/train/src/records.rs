@@ -157,6 +157,26 @@ pub struct Tested {
     pub correct: usize,
 }
 
+/// What compression has done to a rank's numbers.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, PartialEq)]
+pub struct Compressed {
+    /// Bytes that the rank would have sent to sum the same numbers as they are.
+    pub bytes_dense: u64,
+    /// The sum of the squares of what was left out of what there was to send.
+    pub lost: f64,
+    /// The sum of the squares of what there was to send.
+    pub all: f64,
+    /// Time in encoding and decoding.
+    pub encode_seconds: f64,
+}
+
+impl Compressed {
+    /// How much was left out, relative to what there was to send.
+    pub fn error(&self) -> f64 {
+        if self.all > 0.0 { (self.lost / self.all).sqrt() } else { 0.0 }
+    }
+}
+
 /// What a rank has to show at the end. A server has neither tests nor weights.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq)]
 pub struct Outcome {
@@ -184,6 +204,8 @@ pub struct Outcome {
     /// of others, or had moved on before its own came.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub staleness: Vec<u64>,
+    /// What compression did to the gradients, if they were compressed.
+    pub compressed: Option<Compressed>,
     /// Seconds of a step's communication that the cost model expects to be exposed, if it was asked.
     pub predicted_comm: Option<f64>,
     /// The tests, in the order of their models; the last is that of the final one.

@@ -99,7 +99,7 @@ impl<'a> Trainer<'a> {
         };
         let broadcast = (job.batch_norm == BatchNorm::Broadcast).then(|| Broadcast::new(&mut world));
         let schedule = job.schedule(images);
-        let strategy = job.sync.strategy(&mut model, &schedule, &mut world);
+        let strategy = job.sync.strategy((job, images), &mut model, &schedule, &mut world);
         let mut models = vec![model];
         for _ in 1..job.sync.learners() {
             let mut model = build();
@@ -314,6 +314,7 @@ impl<'a> Trainer<'a> {
             parts,
             bytes_sent,
             messages_sent,
+            compressed: self.strategy.compressed(),
             predicted_comm,
             tests,
             clock_error,

@@ -183,6 +183,7 @@ impl Settings {
             model: design,
             sync: sync.method(ways[0]),
             slow: Vec::new(),
+            compress: None,
             workers: count,
             batch,
             accumulate: training.accumulate(),

@@ -45,6 +45,11 @@ impl Dgc {
     pub fn set_share(&mut self, share: f64) {
         self.share = share;
     }
+
+    /// v: what has not been sent of a bucket of so many numbers.
+    pub fn unsent(&mut self, bucket: u32, length: usize) -> &[f32] {
+        self.accumulated.of(bucket, length)
+    }
 }
 
 impl Codec for Dgc {

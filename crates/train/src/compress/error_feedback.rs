@@ -11,6 +11,7 @@
 //! ```
 
 use ringstep_cpu::{Level, along, kernels};
+use ringstep_nn::kernels::rows::add_slice;
 
 use super::memory::Memory;
 use super::{Codec, Key, Malformed};
@@ -29,37 +30,27 @@ impl Residuals {
         Self { level, memory: Memory::default() }
     }
 
-    /// What is left of a bucket of so many numbers.
-    pub fn of(&mut self, bucket: u32, length: usize) -> &[f32] {
-        self.memory.of(bucket, length)
-    }
-
-    /// x <- x + e, and e <- x: nothing has been sent yet.
-    pub fn add_to(&mut self, bucket: u32, values: &mut [f32]) {
-        add(self.level, values, self.memory.of(bucket, values.len()));
-    }
-
-    /// e <- e - C(x).
-    pub fn subtract(&mut self, bucket: u32, sent: &[f32]) {
-        subtract(self.level, self.memory.of(bucket, sent.len()), sent);
+    /// x <- x + e. Returns e, for [`leave`] to change.
+    pub fn add_to(&mut self, bucket: u32, values: &mut [f32]) -> &mut [f32] {
+        let residual = self.memory.of(bucket, values.len());
+        add_slice(self.level, values, residual);
+        residual
     }
 }
 
-kernels! {
-    fn add<S>(simd: S, values: &mut [f32], residual: &mut [f32]) {
-        assert_eq!(values.len(), residual.len());
-        along!(simd, values.len(), |at| {
-            let sum = at.load(values) + at.load(residual);
-            at.store(values, sum);
-            at.store(residual, sum);
-        });
-    }
+/// e <- x - C(x), where C(x) is what `add` adds to zeros.
+pub fn leave(level: Level, values: &[f32], residual: &mut [f32], add: impl FnOnce(&mut [f32])) {
+    residual.fill(0.0);
+    add(residual);
+    subtract_from(level, values, residual);
+}
 
-    fn subtract<S>(simd: S, residual: &mut [f32], sent: &[f32]) {
-        assert_eq!(residual.len(), sent.len());
-        along!(simd, residual.len(), |at| {
-            let left = at.load(residual) - at.load(sent);
-            at.store(residual, left);
+kernels! {
+    fn subtract_from<S>(simd: S, values: &[f32], sent: &mut [f32]) {
+        assert_eq!(values.len(), sent.len());
+        along!(simd, values.len(), |at| {
+            let left = at.load(values) - at.load(sent);
+            at.store(sent, left);
         });
     }
 }
@@ -71,36 +62,33 @@ pub struct ErrorFeedback<C> {
     residuals: Residuals,
     /// x.
     values: Vec<f32>,
-    /// C(x).
-    sent: Vec<f32>,
 }
 
 impl<C: Codec> ErrorFeedback<C> {
     /// Nothing is left at first.
     pub fn new(level: Level, codec: C) -> Self {
-        Self { codec, residuals: Residuals::new(level), values: Vec::new(), sent: Vec::new() }
+        Self { codec, residuals: Residuals::new(level), values: Vec::new() }
     }
 
     /// What is left of a bucket of so many numbers.
     pub fn residual(&mut self, bucket: u32, length: usize) -> &[f32] {
-        self.residuals.of(bucket, length)
+        self.residuals.memory.of(bucket, length)
     }
 }
 
 impl<C: Codec> Codec for ErrorFeedback<C> {
     fn encode(&mut self, key: Key, values: &[f32], out: &mut Vec<u8>) {
-        let Self { codec, residuals, values: corrected, sent } = self;
+        let Self { codec, residuals, values: corrected } = self;
         corrected.clear();
         corrected.extend_from_slice(values);
-        residuals.add_to(key.bucket, corrected);
+        let level = residuals.level;
+        let residual = residuals.add_to(key.bucket, corrected);
         codec.encode(key, corrected, out);
-
-        sent.clear();
-        sent.resize(values.len(), 0.0);
-        // Numbers that are not finite may make a code that is refused. Then everyone refuses it, this rank too where it
-        // adds up what all have sent, so there is no next step.
-        let _ = codec.add(key, out, sent);
-        residuals.subtract(key.bucket, sent);
+        leave(level, corrected, residual, |sent| {
+            // Numbers that are not finite may make a code that is refused. Then everyone refuses it, this rank too where it
+            // adds up what all have sent, so there is no next step.
+            let _ = codec.add(key, out, sent);
+        });
     }
 
     fn add(&self, key: Key, code: &[u8], into: &mut [f32]) -> Result<(), Malformed> {

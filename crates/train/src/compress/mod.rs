@@ -14,6 +14,7 @@
 //! | the largest numbers with momentum | [`dgc`] |
 //! | matrices of low rank | [`power_sgd`] |
 //! | what was not sent is sent later | [`error_feedback`] |
+//! | all of them by name, and which ways can use which | [`method`] |
 //! | what random numbers depend on, and what is remembered | [`key`], [`memory`] |
 //!
 //! Encoding and decoding round alike on every instruction level, so ranks on machines of several kinds find the same sums.
@@ -26,6 +27,7 @@ pub mod error_feedback;
 pub mod half;
 pub mod key;
 pub mod memory;
+pub mod method;
 pub mod power_sgd;
 pub mod qsgd;
 pub mod random_k;
@@ -35,6 +37,7 @@ pub mod sparse;
 
 pub use error_feedback::ErrorFeedback;
 pub use key::Key;
+pub use method::{Compression, Method};
 
 use thiserror::Error;
 

@@ -1,6 +1,8 @@
 //! Which gradients travel together. Buckets are filled in the order in which backward finishes gradients, so the first
 //! can leave while the others are still being computed.
 
+use std::ops::Range;
+
 use ringstep_comm::{Algorithm, Group};
 use ringstep_nn::Model;
 
@@ -38,10 +40,10 @@ impl Buckets {
         Self { ends }
     }
 
-    /// How many numbers each holds.
-    pub fn lengths(&self) -> impl Iterator<Item = usize> {
+    /// Where each stands in the flat buffer.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        self.ends.iter().zip(starts).map(|(end, start)| end - start)
+        starts.zip(&self.ends).map(|(start, &end)| start..end)
     }
 }
 
@@ -78,6 +80,10 @@ mod tests {
         Model::new(&Architecture::Vgg11.network(), 1, Team::new(1, Level::best())).unwrap()
     }
 
+    fn lengths(buckets: &Buckets) -> impl Iterator<Item = usize> {
+        buckets.ranges().map(|range| range.len())
+    }
+
     #[test]
     fn buckets_cover_all_gradients_at_the_ends_of_parameters() {
         let model = vgg11();
@@ -85,10 +91,10 @@ mod tests {
         for bytes in [1, 1000, 1 << 20, 25 << 20, usize::MAX] {
             let buckets = Buckets::new(&model, bytes);
             assert!(buckets.ends.iter().all(|end| parameters.contains(end)));
-            assert!(buckets.lengths().all(|length| length > 0));
+            assert!(lengths(&buckets).all(|length| length > 0));
             let trained = model.parameters().iter().filter(|parameter| parameter.trained);
-            assert_eq!(buckets.lengths().sum::<usize>(), trained.map(|p| p.range().len()).sum::<usize>());
-            let full = buckets.lengths().skip(1).take(buckets.ends.len().saturating_sub(2));
+            assert_eq!(lengths(&buckets).sum::<usize>(), trained.map(|p| p.range().len()).sum::<usize>());
+            let full = lengths(&buckets).skip(1).take(buckets.ends.len().saturating_sub(2));
             assert!(full.into_iter().all(|length| length * NUMBER >= bytes));
         }
         let trained = model.parameters().iter().filter(|parameter| parameter.trained).count();
@@ -105,7 +111,7 @@ mod tests {
         let best = best_size(&model, &mut group, Some(Algorithm::Ring)) as f64;
         let (hosts, tuning) = (group.hosts(), group.tuning());
         let seconds = |bytes: f64| tuning.predict(Algorithm::Ring, &hosts, true, bytes as usize);
-        let all = 4.0 * Buckets::new(&model, usize::MAX).lengths().sum::<usize>() as f64;
+        let all = 4.0 * lengths(&Buckets::new(&model, usize::MAX)).sum::<usize>() as f64;
         let cost = |size: f64| seconds(size) + (all / size) * seconds(4.0);
         assert!(cost(best) < cost(0.9 * best) && cost(best) < cost(1.1 * best));
     }

@@ -17,10 +17,14 @@ use super::post_local_sgd::PostLocalSgd;
 use super::server::Client;
 use super::sma::Sma;
 use super::{Single, Strategy, Weighting};
+use crate::Job;
 use crate::world::World;
 
 /// The name for leaving the choice of an algorithm to the cost model.
 pub const AUTO: &str = "auto";
+
+/// Bytes of a bucket's numbers, at the least, if nothing is said and they are compressed.
+const COMPRESSED_BUCKET: usize = 1 << 20;
 
 /// The ways of synchronising, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -221,24 +225,33 @@ impl SyncMethod {
 
     /// Whether there are steps after which all workers know that their models are equal.
     pub fn has_equal_replicas(self) -> bool {
-        !self.lets_workers_differ() && !matches!(self, Self::None | Self::Sma { .. })
+        !self.lets_workers_differ() && self.servers(1) == 0 && !matches!(self, Self::None | Self::Sma { .. })
     }
 
-    pub(crate) fn strategy(self, model: &mut Model, schedule: &Schedule, world: &mut World<'_>) -> Box<dyn Strategy> {
+    /// For a job on so many images that synchronises like this.
+    pub(crate) fn strategy(
+        self,
+        job: (&Job, usize),
+        model: &mut Model,
+        schedule: &Schedule,
+        world: &mut World<'_>,
+    ) -> Box<dyn Strategy> {
         match self {
             Self::Single => Box::new(Single),
-            Self::GatherScatter => Box::new(PerParameter::new(model, Some(Algorithm::GatherScatter), world)),
-            Self::AllReduce { algorithm } => Box::new(PerParameter::new(model, algorithm, world)),
+            Self::GatherScatter => Box::new(PerParameter::new(job, model, Some(Algorithm::GatherScatter), world)),
+            Self::AllReduce { algorithm } => Box::new(PerParameter::new(job, model, algorithm, world)),
             Self::Ddp { algorithm, bucket } => {
-                let bucket = bucket.unwrap_or_else(|| best_size(model, world.workers(), algorithm));
-                Box::new(Ddp::new(Buckets::new(model, bucket), algorithm, world))
+                // Codes are short, so that small ones would take as long to begin as to send.
+                let least = if job.0.compress.is_some() { COMPRESSED_BUCKET } else { 0 };
+                let bucket = bucket.unwrap_or_else(|| best_size(model, world.workers(), algorithm).max(least));
+                Box::new(Ddp::new(job, model, Buckets::new(model, bucket), algorithm, world))
             }
             Self::DataParallel => Box::new(DataParallel::new(world)),
             Self::None => Box::new(Unconnected::new(world)),
             Self::LocalSgd { round, algorithm } => Box::new(LocalSgd::new(round, algorithm, schedule, world)),
             Self::PostLocalSgd { switch_at, round, algorithm, bucket } => {
                 let bucket = bucket.unwrap_or_else(|| best_size(model, world.workers(), algorithm));
-                let early = Ddp::new(Buckets::new(model, bucket), algorithm, world);
+                let early = Ddp::new(job, model, Buckets::new(model, bucket), algorithm, world);
                 let late = LocalSgd::new(round, algorithm, schedule, world);
                 Box::new(PostLocalSgd::new(early, late, switch_at, schedule))
             }

@@ -10,6 +10,7 @@ mod method;
 mod none;
 mod per_parameter;
 mod post_local_sgd;
+pub(crate) mod reducer;
 pub mod server;
 mod sma;
 
@@ -26,6 +27,7 @@ pub use self::local_sgd::Round;
 pub use self::method::{AUTO, SyncMethod};
 use crate::error::WorkerError;
 use crate::feed::Source;
+use crate::records::Compressed;
 use crate::replica::Replica;
 use crate::world::World;
 
@@ -83,6 +85,11 @@ pub(crate) trait Strategy {
     /// The parameters that stand for the job right now, on the chief.
     fn view<'a>(&'a self, replicas: &'a mut [Replica<'_>]) -> &'a [f32] {
         replicas[0].model.values_mut()
+    }
+
+    /// What compression has done so far, if there is one.
+    fn compressed(&self) -> Option<Compressed> {
+        None
     }
 
     /// Seconds of communication that remain exposed in a step by the cost model, if it knows.
