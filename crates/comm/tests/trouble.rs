@@ -240,6 +240,26 @@ fn receiving_from_any_waits_for_the_slow_and_names_the_dead() {
 }
 
 #[test]
+fn who_is_gone_is_named_though_others_never_stop_talking() {
+    for transport in TRANSPORTS {
+        let errors = on_ranks(transport, 3, |group| {
+            match group.rank() {
+                0 => {
+                    let mut message = Vec::new();
+                    let received = || group.recv_any(&[1, 2], 8, &mut message, None);
+                    return std::iter::repeat_with(received).find_map(Result::err).unwrap().to_string();
+                }
+                // Until nobody listens any more.
+                1 => while group.send_varied(&[1], 8, 0).is_ok() {},
+                _ => {}
+            }
+            String::new()
+        });
+        assert!(errors[0].ends_with("recv from rank 2: connection closed"), "{transport}: {errors:?}");
+    }
+}
+
+#[test]
 fn a_part_that_is_too_long_names_its_rank() {
     for transport in TRANSPORTS {
         let errors = on_ranks(transport, 3, |group| {

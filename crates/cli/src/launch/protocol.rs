@@ -107,8 +107,10 @@ impl Message {
             None => error.downcast_ref::<TransportError>().map(|error| &error.cause),
         };
         let after_a_failure = collective.is_some_and(|error| matches!(error.error, Failure::Unusable(_)));
+        let waited_in_vain = matches!(error.downcast_ref(), Some(WorkerError::Silent { .. }));
         let blame = match cause {
             Some(Cause::TimedOut(_)) => Blame::SilentPeer,
+            _ if waited_in_vain => Blame::SilentPeer,
             Some(Cause::Closed) => Blame::LostPeer,
             _ if after_a_failure || error.is::<RendezvousError>() => Blame::LostPeer,
             _ => Blame::OwnError,

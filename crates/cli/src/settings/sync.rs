@@ -18,8 +18,8 @@ use crate::names::{ByName, Bytes, Named, choices};
 #[command(next_help_heading = "Synchronisation")]
 pub struct SyncFlags {
     /// How workers stay in step: single, gather-scatter, all-reduce (a collective a parameter, after backward), ddp
-    /// (buckets of gradients, while backward goes on), data-parallel (one process whose rank 0 holds the model);
-    /// and of those whose workers step alone local-sgd, post-local-sgd, diloco, sma and none; for compare a list
+    /// (buckets of gradients, while backward goes on), data-parallel (rank 0 holds the model); alone for a while: local-sgd,
+    /// post-local-sgd, diloco, sma, none; with a server: parameter-server, stale, async; for compare a list
     /// [default: all-reduce; for compare the first four]
     #[arg(long, value_name = "WAY", value_delimiter = ',')]
     #[serde(deserialize_with = "one_or_many", skip_serializing_if = "Vec::is_empty")]
@@ -60,6 +60,12 @@ choices! {
         DiLoCo = "diloco",
         /// Replicas around a central model.
         Sma = "sma",
+        /// Servers hold the parameters.
+        ParameterServer = "parameter-server",
+        /// The same, and workers may be ahead of others.
+        Stale = "stale",
+        /// Servers apply what has arrived.
+        Async = "async",
     }
 }
 
@@ -150,7 +156,14 @@ impl SyncFlags {
             SyncName::AllReduce => SyncMethod::AllReduce { algorithm },
             SyncName::Ddp => SyncMethod::Ddp { algorithm, bucket: self.bucket.map(|bytes| bytes.0) },
             SyncName::DataParallel => SyncMethod::DataParallel,
-            SyncName::None | SyncName::LocalSgd | SyncName::PostLocalSgd | SyncName::DiLoCo | SyncName::Sma => {
+            SyncName::None
+            | SyncName::LocalSgd
+            | SyncName::PostLocalSgd
+            | SyncName::DiLoCo
+            | SyncName::Sma
+            | SyncName::ParameterServer
+            | SyncName::Stale
+            | SyncName::Async => {
                 let named = |method: &SyncMethod| method.name() == way.spelling();
                 SyncMethod::ALL.into_iter().find(named).expect("ways have the names of their methods")
             }

@@ -156,7 +156,8 @@ fn unknown_names_get_the_known_and_the_nearest() {
     assert_eq!(
         place.refused("train --sync allreduce"),
         "unknown way to synchronise 'allreduce': known are single, gather-scatter, all-reduce, ddp, \
-         data-parallel, none, local-sgd, post-local-sgd, diloco, sma; nearest is 'all-reduce'"
+         data-parallel, none, local-sgd, post-local-sgd, diloco, sma, \
+         parameter-server, stale, async; nearest is 'all-reduce'"
     );
     assert_eq!(
         place.refused("train --model lenet"),
@@ -385,7 +386,8 @@ fn experiment_files_that_make_no_sense() {
     assert_eq!(
         refused("# One way.\nsync = \"ddpp\"\n"),
         "x.toml, line 2: unknown way to synchronise 'ddpp': known are single, gather-scatter, all-reduce, ddp, \
-         data-parallel, none, local-sgd, post-local-sgd, diloco, sma; nearest is 'ddp'"
+         data-parallel, none, local-sgd, post-local-sgd, diloco, sma, \
+         parameter-server, stale, async; nearest is 'ddp'"
     );
     assert_eq!(refused("sync = 3\n"), "x.toml, line 1: expected a name, or a list of names");
     assert_eq!(refused("bucket = \"large\"\n"), "x.toml, line 1: 'large' is no size: write 4096, 64KiB or 1MB");

@@ -1,6 +1,7 @@
 //! What the ranks of one host do in the memory that they share: pass messages through pipes, and lay slices out for
 //! each other in turns.
 
+use std::cell::Cell;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,6 +34,8 @@ pub struct Shared {
     timeout: Duration,
     aborter: Aborter,
     patience: Patience,
+    /// When it has last seen that all are there from whom it would receive.
+    looked: Cell<Instant>,
     turn: u32,
     traffic: Traffic,
 }
@@ -48,7 +51,8 @@ impl Shared {
         aborter: Aborter,
     ) -> Self {
         let patience = Patience::among(members.len());
-        Self { segment, index, members, lifelines, timeout, aborter, patience, turn: 0, traffic: Traffic::default() }
+        let (looked, turn, traffic) = (Cell::new(Instant::now()), 0, Traffic::default());
+        Self { segment, index, members, lifelines, timeout, aborter, patience, looked, turn, traffic }
     }
 
     /// This rank's place among those of its host.
@@ -215,21 +219,29 @@ impl Shared {
     pub(super) fn wait_any(&self, from: &[usize], until: Option<Instant>) -> Result<Option<usize>, TransportError> {
         let left = || until.map(|until| until.saturating_duration_since(Instant::now()));
         loop {
+            // Where there is always a message of somebody, nobody would ever find out that another is gone.
+            if self.looked.get().elapsed() >= NAP {
+                self.look_after(from)?;
+            }
             let nap = left().map_or(NAP, |left| left.min(NAP));
             if self.segment.bell(self.index).wait(&self.patience, Some(nap), || self.ready(from).is_some()) {
                 return Ok(self.ready(from));
             }
-            let gone = from.iter().find(|&&index| !self.is_alive(index)).map(|&index| (index, Cause::Closed));
-            let aborted = || self.aborter.is_aborted().then(|| (from[0], Cause::Aborted));
-            if let Some((index, cause)) = gone.or_else(aborted) {
-                // It may have sent something before it left.
-                let failed = || TransportError::receiving(self.members[index], cause);
-                return self.ready(from).map(Some).ok_or_else(failed);
-            }
+            self.look_after(from)?;
             if left().is_some_and(|left| left.is_zero()) {
                 return Ok(None);
             }
         }
+    }
+
+    /// Fails if one of these is gone, and has left no message behind.
+    fn look_after(&self, from: &[usize]) -> Result<(), TransportError> {
+        self.looked.set(Instant::now());
+        let is_gone = |&index: &usize| !self.is_alive(index) && self.ready(&[index]).is_none();
+        let gone = from.iter().copied().find(is_gone).map(|index| (index, Cause::Closed));
+        let aborted = || self.aborter.is_aborted().then(|| (from[0], Cause::Aborted));
+        let failed = |(index, cause): (usize, Cause)| Err(TransportError::receiving(self.members[index], cause));
+        gone.or_else(aborted).map_or(Ok(()), failed)
     }
 
     fn is_alive(&self, index: usize) -> bool {
