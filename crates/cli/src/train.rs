@@ -129,7 +129,7 @@ fn run_row(
                 trace.add(rank, &spans)?;
                 heard[rank].spans.extend(spans);
             }
-            Message::Done(outcome) => heard[rank].outcome = Some(outcome),
+            Message::Done(outcome) => heard[rank].outcome = Some(*outcome),
             _ => {}
         }
         Ok(())

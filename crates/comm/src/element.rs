@@ -83,6 +83,7 @@ pub trait Element: Pod + Zeroable + PartialEq + fmt::Debug + fmt::Display + Send
     fn from_f64(value: f64) -> Self;
 }
 
+#[inline(always)]
 fn zip<T: Copy>(into: &mut [T], other: &[T], op: impl Fn(T, T) -> T) {
     for (a, &b) in into.iter_mut().zip(other) {
         *a = op(*a, b);
@@ -107,12 +108,12 @@ macro_rules! compiled_for_each_level {
 
 /// `into[i] = into[i] op other[i]`, with the widest instructions that the machine has: they all round alike.
 macro_rules! reduce {
-    ($module:ident, $sum:path) => {
+    ($module:ident, $sum:path, $product:expr) => {
         fn reduce(op: Op, into: &mut [Self], other: &[Self]) {
             let level = Level::best();
             match op {
                 Op::Sum | Op::Mean => $sum(level, into, other),
-                Op::Product => $module::product(level, into, other),
+                Op::Product => $product(level, into, other),
                 Op::Max => $module::max(level, into, other),
                 Op::Min => $module::min(level, into, other),
             }
@@ -131,7 +132,7 @@ macro_rules! float {
         impl Element for $type {
             const TYPE: ElementType = ElementType::$name;
 
-            reduce!($module, $module::sum);
+            reduce!($module, $module::sum, $module::product);
 
             fn divide(values: &mut [Self], ranks: usize) {
                 for value in values {
@@ -154,14 +155,16 @@ macro_rules! half {
         }
 
         compiled_for_each_level!($module, $type,
-            product: |a, b| <$type>::from_f32(a.to_f32() * b.to_f32()),
             max: |a, b| if b.total_cmp(&a).is_gt() { b } else { a },
             min: |a, b| if b.total_cmp(&a).is_lt() { b } else { a });
 
         impl Element for $type {
             const TYPE: ElementType = ElementType::$name;
 
-            reduce!($module, $sum);
+            // Nobody multiplies many of them: not worth instructions of their own.
+            reduce!($module, $sum, |_, into: &mut [$type], other: &[$type]| {
+                zip(into, other, |a, b| Self::from_f32(a.to_f32() * b.to_f32()));
+            });
 
             fn divide(values: &mut [Self], ranks: usize) {
                 for value in values {
@@ -187,7 +190,7 @@ macro_rules! integer {
         impl Element for $type {
             const TYPE: ElementType = ElementType::$name;
 
-            reduce!($module, $module::sum);
+            reduce!($module, $module::sum, $module::product);
 
             fn divide(values: &mut [Self], ranks: usize) {
                 for value in values {

@@ -59,7 +59,7 @@ pub enum Message {
     /// While it trains.
     Report(Report),
     /// At the end of its training.
-    Done(Outcome),
+    Done(Box<Outcome>),
     /// A collective was timed.
     Timed(bench::Timing),
     /// All collectives were timed.

@@ -160,7 +160,7 @@ impl Prepared {
                 if group.rank() == 0 {
                     file::write_whole(model_file, &weights).with_context(|| model_file.display().to_string())?;
                 }
-                Ok(Message::Done(outcome))
+                Ok(Message::Done(Box::new(outcome)))
             }
         }
     }
