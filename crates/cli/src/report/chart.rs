@@ -8,7 +8,7 @@ use crate::show::{Split, seconds};
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 340.0;
-const LEFT: f64 = 78.0;
+const LEFT: f64 = 90.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 50.0;
