@@ -6,6 +6,7 @@
 //! | instruction levels, and the proof that the machine has one | [`level`] |
 //! | a loop over slices, vector by vector | [`along!`] |
 //! | functions that are compiled once for each level | [`kernels!`] |
+//! | dot products of bytes | [`dots`] |
 //! | floats of 16 bits | [`half`] |
 //! | random numbers that vectorise | [`random`] |
 //! | the cores that this process may use | [`cores`] |
@@ -16,6 +17,7 @@
 pub mod background;
 pub mod cores;
 mod dispatch;
+pub mod dots;
 pub mod gate;
 pub mod half;
 pub mod level;
@@ -24,5 +26,6 @@ pub mod rounds;
 pub mod simd;
 pub mod wait;
 
+pub use dots::{DotLevel, Dots};
 pub use level::{Instructions, Level, MissingInstructions};
 pub use simd::{Simd, Vector};
