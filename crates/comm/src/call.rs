@@ -8,6 +8,9 @@ use bytemuck::{Pod, Zeroable};
 use crate::collective::Algorithm;
 use crate::element::{ElementType, Op};
 
+/// Bytes that stand in front of the data of every message.
+pub const HEADER: usize = Header::LENGTH;
+
 /// What ranks do together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -166,13 +169,21 @@ impl Header {
             ElementType::I64,
             ElementType::U8,
         ];
+        #[cfg(feature = "mpi")]
+        const ALGORITHMS: [Algorithm; Algorithm::ALL.len() + 1] = {
+            let mut all = [Algorithm::Mpi; Algorithm::ALL.len() + 1];
+            all.first_chunk_mut::<{ Algorithm::ALL.len() }>().unwrap().copy_from_slice(&Algorithm::ALL);
+            all
+        };
+        #[cfg(not(feature = "mpi"))]
+        const ALGORITHMS: [Algorithm; Algorithm::ALL.len()] = Algorithm::ALL;
         fn optional<T: Copy>(code: u8, all: &[T]) -> Option<Option<T>> {
             if code == Header::NONE { Some(None) } else { all.get(usize::from(code)).copied().map(Some) }
         }
         Some(Call {
             sequence: self.sequence,
             collective: *Collective::ALL.get(usize::from(self.collective))?,
-            algorithm: optional(self.algorithm, &Algorithm::ALL)?,
+            algorithm: optional(self.algorithm, &ALGORITHMS)?,
             op: optional(self.op, &Op::ALL)?,
             element: *TYPES.get(usize::from(self.element))?,
             elements: self.elements,

@@ -4,20 +4,13 @@
 //! A step costs alpha, a byte on the wire beta, a byte that is reduced gamma. In shared memory a flat segment costs
 //! `turn`, a chunked one two `sync`, and a byte that a rank copies in, out or reduces `copy`.
 
-use crate::collective::{Algorithm, chunk, chunks, direct, on_one_host};
+use crate::collective::{Algorithm, chunk, chunks, direct};
+use crate::topology::Topology;
 use crate::transport::{Net, Shared};
 
 /// Bytes that a rank sends in an all-reduce of `elements` elements of `size` bytes, or lays out in shared memory.
-/// `hosts` has the host of each rank; `shared` says whether ranks of one host share memory.
-pub fn bytes_sent(
-    algorithm: Algorithm,
-    rank: usize,
-    hosts: &[usize],
-    shared: bool,
-    elements: usize,
-    size: usize,
-) -> usize {
-    let world = hosts.len();
+pub fn bytes_sent(algorithm: Algorithm, rank: usize, topology: &Topology, elements: usize, size: usize) -> usize {
+    let world = topology.world();
     if world == 1 {
         return 0;
     }
@@ -51,9 +44,9 @@ pub fn bytes_sent(
         }
         Algorithm::Direct => within_host(rank, world, elements, size),
         Algorithm::Hierarchical => {
-            let leaders: Vec<usize> = (0..world).filter(|&rank| first_of_host(hosts, rank) == rank).collect();
-            let neighbours = hosts.iter().filter(|&&host| host == hosts[rank]).count();
-            let place = hosts[..rank].iter().filter(|&&host| host == hosts[rank]).count();
+            let (leaders, shared) = (topology.leaders(), topology.shares_memory_within_hosts());
+            let neighbours = topology.neighbours(rank).count();
+            let place = topology.neighbours(rank).take_while(|&other| other < rank).count();
             let leads = place == 0;
             let up = match shared {
                 true if neighbours == 1 => 0,
@@ -67,11 +60,15 @@ pub fn bytes_sent(
             let down = if leads && (leaders.len() > 1 || !shared) { neighbours - 1 } else { 0 };
             up + between + down * size * elements
         }
+        #[cfg(feature = "mpi")]
+        Algorithm::Mpi => least_sent(elements, world) * size,
     }
 }
 
-fn first_of_host(hosts: &[usize], rank: usize) -> usize {
-    hosts.iter().position(|&host| host == hosts[rank]).expect("its own is among them")
+/// Elements that a rank must send at least in an all-reduce: all but its share, twice.
+#[cfg(feature = "mpi")]
+pub fn least_sent(elements: usize, world: usize) -> usize {
+    2 * (elements - elements / world)
 }
 
 /// All but one chunk in each phase.
@@ -120,22 +117,30 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// Typical numbers for messages through shared memory or over TCP; [`crate::tune`] measures real ones.
-    pub fn typical(shared: bool) -> Self {
-        let (alpha, beta) = if shared { (2e-6, 0.25e-9) } else { (25e-6, 0.7e-9) };
+    /// Typical numbers: messages go through shared memory if all ranks share it, else over TCP. [`crate::tune`] measures
+    /// real ones.
+    pub fn typical(topology: &Topology) -> Self {
+        if topology.all_share_memory() { Self::of_messages(2e-6, 0.25e-9) } else { Self::typical_wire() }
+    }
+
+    fn typical_wire() -> Self {
+        Self::of_messages(25e-6, 0.7e-9)
+    }
+
+    fn of_messages(alpha: f64, beta: f64) -> Self {
         Self { alpha, beta, gamma: 0.1e-9, turn: 1e-6, sync: 1e-6, copy: 0.1e-9 }
     }
 
     /// The numbers of messages over links like these, which need not be measured. Nothing is faster than what carries it.
     pub fn of_wire(net: Net) -> Self {
-        let typical = Self::typical(false);
+        let typical = Self::typical_wire();
         let (alpha, beta) = (net.latency.as_secs_f64(), 1.0 / net.bytes_per_second);
         Self { alpha: alpha.max(typical.alpha), beta: beta.max(typical.beta), ..typical }
     }
 
     /// Seconds that an all-reduce of so many bytes takes.
-    pub fn predict(&self, algorithm: Algorithm, hosts: &[usize], shared: bool, bytes: usize) -> f64 {
-        let world = hosts.len();
+    pub fn predict(&self, algorithm: Algorithm, topology: &Topology, bytes: usize) -> f64 {
+        let world = topology.world();
         if world == 1 {
             return 0.0;
         }
@@ -157,21 +162,24 @@ impl Tuning {
             }
             Algorithm::Direct => self.predict_direct(world, bytes),
             Algorithm::Hierarchical => {
-                let hosts_count = (0..world).filter(|&rank| first_of_host(hosts, rank) == rank).count();
-                let largest = hosts.iter().map(|host| hosts.iter().filter(|other| *other == host).count()).max();
-                let neighbours = largest.unwrap_or(1);
+                let (hosts, shared) = (topology.leaders().len(), topology.shares_memory_within_hosts());
+                let neighbours = topology.largest_host();
                 let others = neighbours as f64 - 1.0;
                 let up = match shared {
                     true => self.predict_direct(neighbours, bytes),
                     false => others * (alpha + n * beta + n * gamma),
                 };
-                let down = if hosts_count > 1 || !shared { others * (alpha + n * beta) } else { 0.0 };
-                up + ring(hosts_count as f64) + down
+                let down = if hosts > 1 || !shared { others * (alpha + n * beta) } else { 0.0 };
+                up + ring(hosts as f64) + down
             }
+            // It has the same choice.
+            #[cfg(feature = "mpi")]
+            Algorithm::Mpi => self.predict(self.choose(topology, bytes), topology, bytes),
         }
     }
 
-    pub(crate) fn predict_direct(&self, members: usize, bytes: usize) -> f64 {
+    /// Seconds that one in shared memory takes, of so many ranks.
+    pub fn predict_direct(&self, members: usize, bytes: usize) -> f64 {
         let n = bytes as f64;
         let per_segment = |size: usize| bytes.div_ceil(size).max(1) as f64;
         match members {
@@ -187,19 +195,37 @@ impl Tuning {
     }
 
     /// The algorithm that is predicted to be the fastest.
-    pub fn choose(&self, world: usize, hosts: &[usize], shared: bool, bytes: usize) -> Algorithm {
-        let one_host = on_one_host(hosts);
+    pub fn choose(&self, topology: &Topology, bytes: usize) -> Algorithm {
         let possible = |algorithm: &Algorithm| match algorithm {
-            Algorithm::Direct => shared && one_host,
-            Algorithm::Hierarchical => !one_host,
+            Algorithm::Direct => topology.all_share_memory(),
+            Algorithm::Hierarchical => !topology.is_one_host(),
             _ => true,
         };
-        debug_assert_eq!(world, hosts.len());
-        let time = |algorithm: Algorithm| self.predict(algorithm, hosts, shared, bytes);
+        let time = |algorithm: Algorithm| self.predict(algorithm, topology, bytes);
         Algorithm::ALL
             .into_iter()
             .filter(possible)
             .min_by(|&a, &b| time(a).total_cmp(&time(b)))
             .expect("most are always possible")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two hosts of four that share memory each: messages go between hosts, so they cost what they do over TCP, and
+    /// within a host nothing is sent before the ring.
+    #[test]
+    fn hosts_that_share_memory_inside_are_no_single_host() {
+        let apart = Topology::new(vec![0, 0, 0, 0, 1, 1, 1, 1], true);
+        let tuning = Tuning::typical(&apart);
+        assert_eq!(tuning, Tuning::typical(&Topology::new((0..8).collect(), false)));
+        let (n, others) = (1e6, 3.0);
+        let between = 2.0 * tuning.alpha + n * tuning.beta + 0.5 * n * tuning.gamma;
+        let within = tuning.predict_direct(4, 1_000_000) + others * (tuning.alpha + n * tuning.beta);
+        let predicted = tuning.predict(Algorithm::Hierarchical, &apart, 1_000_000);
+        assert!((predicted / (between + within) - 1.0).abs() < 1e-12);
+        assert_ne!(tuning.choose(&apart, 1_000_000), Algorithm::Direct);
     }
 }

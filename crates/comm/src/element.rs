@@ -66,6 +66,17 @@ impl ElementType {
             Self::U8 => "u8",
         }
     }
+
+    /// The bytes of a number.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn size(self) -> usize {
+        match self {
+            Self::F32 | Self::I32 => 4,
+            Self::F64 | Self::I64 => 8,
+            Self::F16 | Self::Bf16 => 2,
+            Self::U8 => 1,
+        }
+    }
 }
 
 /// A number that ranks can exchange and reduce.

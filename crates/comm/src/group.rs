@@ -3,12 +3,17 @@
 use std::time::{Duration, Instant};
 
 use crate::call::{Call, Collective};
-use crate::collective::{Algorithm, Lane, Scratch, all_to_all, barrier, deterministic, ring, rooted, tree};
+use crate::collective::live::{Apart, Scratch, Slice, Wire};
+use crate::collective::{self, Algorithm, all_to_all, at_once, barrier, chunk, deterministic, ring, rooted, tree};
 use crate::cost::Tuning;
 use crate::element::{Element, Op};
 use crate::log::{Log, With};
 use crate::overlap::CommunicationThread;
+use crate::topology::Topology;
+#[cfg(feature = "mpi")]
+use crate::transport::Data;
 use crate::transport::{Aborter, Cause, Transport, TransportError};
+use crate::watch::Watch;
 
 /// How an all-reduce is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,6 +36,7 @@ impl From<Algorithm> for How {
 /// is sent, and do no harm.
 pub struct Group {
     pub(crate) transport: Box<dyn Transport>,
+    topology: Topology,
     scratch: Scratch,
     tuning: Tuning,
     /// The last choice of an algorithm and for how many bytes it was: to choose takes as long as a small all-reduce.
@@ -44,6 +50,7 @@ pub struct Group {
     /// The call that failed, if one has.
     failed: Option<Call>,
     pub(crate) log: Log,
+    pub(crate) watch: Watch,
     /// The communication thread, from the first [`Group::while_doing`] on.
     pub(crate) thread: Option<CommunicationThread>,
 }
@@ -53,10 +60,12 @@ impl Group {
     pub fn new(transport: impl Transport + 'static) -> Self {
         let world = transport.world();
         let mut transport: Box<dyn Transport> = Box::new(transport);
-        let tuning = Tuning::typical(transport.shared().is_some());
-        let (scratch, pairs) = (Scratch::default(), vec![[0; 2]; world]);
+        let topology = Topology::of(&mut transport);
+        let tuning = Tuning::typical(&topology);
+        let (scratch, pairs, watch) = (Scratch::default(), vec![[0; 2]; world], transport.watch());
         Self {
             transport,
+            topology,
             scratch,
             tuning,
             chosen: None,
@@ -65,6 +74,7 @@ impl Group {
             served: 0,
             failed: None,
             log: Log::default(),
+            watch,
             thread: None,
         }
     }
@@ -100,15 +110,9 @@ impl Group {
         self.chosen = None;
     }
 
-    /// Whether all ranks share memory.
-    pub fn can_be_direct(&mut self) -> bool {
-        let world = self.world();
-        self.transport.shared().is_some_and(|shared| shared.members().len() == world)
-    }
-
-    /// The host of each rank.
-    pub fn hosts(&self) -> Vec<usize> {
-        self.transport.hosts().to_vec()
+    /// Which ranks are on one host, and share memory.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
     }
 
     /// How long a peer may be silent that owes something.
@@ -128,9 +132,7 @@ impl Group {
         {
             return algorithm;
         }
-        let (world, hosts) = (self.transport.world(), self.transport.hosts().to_vec());
-        let shared = self.transport.shared().is_some();
-        let algorithm = self.tuning.choose(world, &hosts, shared, bytes);
+        let algorithm = self.tuning.choose(&self.topology, bytes);
         self.chosen = Some((bytes, algorithm));
         algorithm
     }
@@ -144,23 +146,26 @@ impl Group {
     ) -> Result<(), CollectiveError> {
         let how = how.into();
         let algorithm = how.algorithm.unwrap_or_else(|| self.choice(size_of_val(data)));
+        // The order in which MPI reduces is MPI's.
+        #[cfg(feature = "mpi")]
+        let algorithm = if how.deterministic && algorithm == Algorithm::Mpi { Algorithm::Ring } else { algorithm };
         let call = Call { algorithm: Some(algorithm), ..self.call::<T>(Collective::AllReduce, data.len()) };
-        self.on_lane(call, data, op, |lane| match how.deterministic {
-            false => crate::collective::all_reduce(algorithm, lane),
-            true => deterministic::all_reduce(algorithm, lane),
+        self.on_slice(call, data, op, |lane| match how.deterministic {
+            false => at_once(collective::all_reduce(algorithm, lane)),
+            true => at_once(deterministic::all_reduce(algorithm, lane)),
         })
     }
 
     /// Replaces the root's `data` by the reduction over all ranks. What the others then hold is of no use.
     pub fn reduce<T: Element>(&mut self, data: &mut [T], op: Op, root: usize) -> Result<(), CollectiveError> {
         let call = self.rooted::<T>(Collective::Reduce, data.len(), root);
-        self.on_lane(call, data, op, |lane| tree::reduce(lane, root))
+        self.on_slice(call, data, op, |lane| at_once(tree::reduce(lane, root)))
     }
 
     /// Replaces `data` on all ranks by the root's.
     pub fn broadcast<T: Element>(&mut self, data: &mut [T], root: usize) -> Result<(), CollectiveError> {
         let call = self.rooted::<T>(Collective::Broadcast, data.len(), root);
-        self.on_lane(call, data, None, |lane| tree::broadcast(lane, root))
+        self.on_slice(call, data, None, |lane| at_once(tree::broadcast(lane, root)))
     }
 
     /// Collects everyone's `part` at the root, in the order of the ranks. `all` is as long as all parts together; on
@@ -168,7 +173,13 @@ impl Group {
     pub fn gather<T: Element>(&mut self, part: &[T], all: &mut [T], root: usize) -> Result<(), CollectiveError> {
         let call = self.rooted::<T>(Collective::Gather, part.len(), root);
         self.check_whole(call, part.len(), all.len(), root)?;
-        self.make(call, With::All, |transport, _| rooted::gather(transport, root, part, all))
+        let rank = self.rank();
+        self.apart(call, part, all, |lane| {
+            if rank == root {
+                lane.incoming[root * part.len()..][..part.len()].copy_from_slice(part);
+            }
+            at_once(rooted::gather(lane, root))
+        })
     }
 
     /// Hands everyone its `part` of the root's `all`, in the order of the ranks. `all` is as long as all parts together;
@@ -176,19 +187,26 @@ impl Group {
     pub fn scatter<T: Element>(&mut self, all: &[T], part: &mut [T], root: usize) -> Result<(), CollectiveError> {
         let call = self.rooted::<T>(Collective::Scatter, part.len(), root);
         self.check_whole(call, part.len(), all.len(), root)?;
-        self.make(call, With::All, |transport, _| rooted::scatter(transport, root, all, part))
+        let rank = self.rank();
+        self.apart(call, all, part, |lane| {
+            if rank == root {
+                let length = lane.incoming.len();
+                lane.incoming.copy_from_slice(&all[root * length..][..length]);
+            }
+            at_once(rooted::scatter(lane, root))
+        })
     }
 
-    /// Collects everyone's chunk on all ranks: `data` has room for all, and this rank's [chunk](crate::collective::chunk)
-    /// of it is filled.
+    /// Collects everyone's chunk on all ranks: `data` has room for all, and this rank's [chunk] of it is filled.
     pub fn all_gather<T: Element>(&mut self, data: &mut [T]) -> Result<(), CollectiveError> {
-        self.on_lane(self.call::<T>(Collective::AllGather, data.len()), data, None, ring::all_gather)
+        let call = self.call::<T>(Collective::AllGather, data.len());
+        self.on_slice(call, data, None, |lane| at_once(ring::all_gather(lane)))
     }
 
-    /// Reduces `data` over all ranks and leaves each with its [chunk](crate::collective::chunk) of the result; the other
-    /// chunks are then of no use.
+    /// Reduces `data` over all ranks and leaves each with its [chunk] of the result; the other chunks are then of no use.
     pub fn reduce_scatter<T: Element>(&mut self, data: &mut [T], op: Op) -> Result<(), CollectiveError> {
-        self.on_lane(self.call::<T>(Collective::ReduceScatter, data.len()), data, op, ring::reduce_scatter)
+        let call = self.call::<T>(Collective::ReduceScatter, data.len());
+        self.on_slice(call, data, op, |lane| at_once(ring::reduce_scatter(lane)))
     }
 
     /// Sends part j of `outgoing` to rank j and receives part i of `incoming` from rank i; all parts are as long.
@@ -197,32 +215,39 @@ impl Group {
         let call = self.call::<T>(Collective::AllToAll, out);
         self.check(call, out == into, || format!("{out} elements go out and {into} come in"))?;
         self.check(call, out.is_multiple_of(world), || format!("{out} elements are no equal parts for {world} ranks"))?;
-        self.make(call, With::All, |transport, _| all_to_all::exchange(transport, outgoing, incoming))
+        let own = chunk(out, world, self.rank());
+        self.apart(call, outgoing, incoming, |lane| {
+            lane.incoming[own.clone()].copy_from_slice(&outgoing[own]);
+            at_once(all_to_all::exchange(lane))
+        })
     }
 
     /// Returns once all ranks have called it.
     pub fn barrier(&mut self) -> Result<(), CollectiveError> {
-        let call = self.call::<u8>(Collective::Barrier, 0);
-        self.make(call, With::All, |transport, _| barrier::wait(transport))
+        self.wait_for_all(Collective::Barrier)
     }
 
     /// Returns once all ranks have called it, however long that takes: a barrier for ranks that come from work of their own,
     /// where one that is slow is not at fault. One that is gone is an error.
     pub fn meet(&mut self) -> Result<(), CollectiveError> {
-        let call = self.call::<u8>(Collective::Meet, 0);
-        self.make(call, With::All, |transport, _| barrier::wait(transport))
+        self.wait_for_all(Collective::Meet)
+    }
+
+    fn wait_for_all(&mut self, collective: Collective) -> Result<(), CollectiveError> {
+        let call = self.call::<u8>(collective, 0);
+        self.apart::<u8>(call, &[], &mut [], |lane| at_once(barrier::wait(lane)))
     }
 
     /// Sends `data` to a rank that calls [`Group::recv`].
     pub fn send<T: Element>(&mut self, data: &[T], to: usize) -> Result<(), CollectiveError> {
         let call = self.pair_call::<T>(Collective::SendRecv, data.len(), With::To(to));
-        self.make(call, With::To(to), |transport, _| transport.send(to, bytemuck::cast_slice(data)))
+        self.make(call, With::To(to), |wire| wire.transport.send(to, bytemuck::cast_slice(data)))
     }
 
     /// Receives `data` from a rank that calls [`Group::send`].
     pub fn recv<T: Element>(&mut self, data: &mut [T], from: usize) -> Result<(), CollectiveError> {
         let call = self.pair_call::<T>(Collective::SendRecv, data.len(), With::From(from));
-        self.make(call, With::From(from), |transport, _| transport.recv(from, bytemuck::cast_slice_mut(data)))
+        self.make(call, With::From(from), |wire| wire.transport.recv(from, bytemuck::cast_slice_mut(data)))
     }
 
     /// Splits the group: ranks with the same `colour` make a new one, ordered by `key`, then by rank. The new group has
@@ -231,16 +256,18 @@ impl Group {
         let (rank, world) = (self.rank(), self.world());
         let mut wishes = vec![0i64; 2 * world];
         wishes[2 * rank..][..2].copy_from_slice(&[colour, key]);
-        self.on_lane(self.call::<i64>(Collective::Split, 2 * world), &mut wishes, None, ring::all_gather)?;
+        let call = self.call::<i64>(Collective::Split, 2 * world);
+        self.on_slice(call, &mut wishes, None, |lane| at_once(ring::all_gather(lane)))?;
         let mut members: Vec<usize> = (0..world).filter(|&other| wishes[2 * other] == colour).collect();
         members.sort_by_key(|&member| (wishes[2 * member + 1], member));
         let mut transport = None;
         let call = self.rooted::<u8>(Collective::Split, members.len(), members[0]);
-        self.make(call, With::All, |parent, _| {
-            transport = Some(parent.split(&members)?);
+        self.make(call, With::All, |wire| {
+            transport = Some(wire.transport.split(&members)?);
             Ok(())
         })?;
         let mut group = Group::new(transport.expect("the split has succeeded"));
+        self.watch.adopt(group.watch.clone(), members);
         group.set_tuning(self.tuning());
         Ok(group)
     }
@@ -267,17 +294,47 @@ impl Group {
         Call::plain(sent.unwrap_or(0).wrapping_add(1), collective, T::TYPE, elements)
     }
 
-    fn on_lane<T: Element>(
+    fn on_slice<T: Element>(
         &mut self,
         call: Call,
         data: &mut [T],
         op: impl Into<Option<Op>>,
-        work: impl FnOnce(&mut Lane<'_, T>) -> Result<(), TransportError>,
+        work: impl FnOnce(&mut Slice<'_, T>) -> Result<(), TransportError>,
     ) -> Result<(), CollectiveError> {
         let op = op.into();
         let call = Call { op, ..call };
         let op = op.unwrap_or(Op::Sum); // Without one nothing is reduced.
-        self.make(call, With::All, |transport, scratch| work(&mut Lane::begin(transport, data, op, scratch, call)))
+        #[cfg(feature = "mpi")]
+        let beside = self.log.beside;
+        self.make(call, With::All, |wire| {
+            #[cfg(feature = "mpi")]
+            if wire.transport.perform(&call, Data::InPlace(bytemuck::cast_slice_mut(data)), beside)? {
+                return Ok(());
+            }
+            work(&mut Slice::new(wire, data, op, call))
+        })
+    }
+
+    /// The same for a slice that is sent and another that is received.
+    fn apart<T: Element>(
+        &mut self,
+        call: Call,
+        outgoing: &[T],
+        incoming: &mut [T],
+        work: impl FnOnce(&mut Apart<'_, T>) -> Result<(), TransportError>,
+    ) -> Result<(), CollectiveError> {
+        #[cfg(feature = "mpi")]
+        let beside = self.log.beside;
+        self.make(call, With::All, |wire| {
+            #[cfg(feature = "mpi")]
+            {
+                let data = Data::Apart(bytemuck::cast_slice(outgoing), bytemuck::cast_slice_mut(incoming));
+                if wire.transport.perform(&call, data, beside)? {
+                    return Ok(());
+                }
+            }
+            work(&mut Apart { wire, elements: call.elements as usize, outgoing, incoming })
+        })
     }
 
     /// Makes a call, unless it cannot be: the one place where each begins and ends.
@@ -285,7 +342,7 @@ impl Group {
         &mut self,
         call: Call,
         with: With,
-        work: impl FnOnce(&mut dyn Transport, &mut Scratch) -> Result<(), TransportError>,
+        work: impl FnOnce(Wire<'_>) -> Result<(), TransportError>,
     ) -> Result<(), CollectiveError> {
         let began = self.log.begin();
         self.make_since(began, call, with, work)
@@ -297,7 +354,7 @@ impl Group {
         began: Option<Instant>,
         call: Call,
         with: With,
-        work: impl FnOnce(&mut dyn Transport, &mut Scratch) -> Result<(), TransportError>,
+        work: impl FnOnce(Wire<'_>) -> Result<(), TransportError>,
     ) -> Result<(), CollectiveError> {
         self.check_use(call)?;
         let world = self.world();
@@ -312,9 +369,11 @@ impl Group {
         };
         *count = call.sequence;
         self.transport.begin(call);
-        match work(&mut self.transport, &mut self.scratch) {
+        let before = self.transport.traffic();
+        let Self { transport, topology, scratch, .. } = self;
+        match work(Wire { transport, topology, scratch }) {
             Ok(()) => {
-                self.log.end(call, with, began);
+                self.log.end(call, with, began, self.transport.traffic() - before);
                 Ok(())
             }
             Err(error) => Err(self.fail(call, error)),
@@ -324,14 +383,18 @@ impl Group {
     /// Ends the use of this group.
     pub(crate) fn fail(&mut self, call: Call, error: TransportError) -> CollectiveError {
         self.failed = Some(call);
-        CollectiveError { rank: self.rank(), call, error: Failure::Peer(error) }
+        self.error(call, Failure::Peer(error))
+    }
+
+    fn error(&self, call: Call, error: Failure) -> CollectiveError {
+        CollectiveError { rank: self.rank(), about: self.watch.about(), call, error }
     }
 
     /// Refuses all calls once one has failed.
     pub(crate) fn check_use(&self, call: Call) -> Result<(), CollectiveError> {
         match self.failed {
             None => Ok(()),
-            Some(failed) => Err(CollectiveError { rank: self.rank(), call, error: Failure::Unusable(failed) }),
+            Some(failed) => Err(self.error(call, Failure::Unusable(failed))),
         }
     }
 
@@ -352,7 +415,7 @@ impl Group {
         if fits {
             return Ok(());
         }
-        Err(CollectiveError { rank: self.rank(), call, error: Failure::Argument(otherwise()) })
+        Err(self.error(call, Failure::Argument(otherwise())))
     }
 
     /// Refuses a slice for everyone's parts that is not as long as these.
@@ -365,14 +428,20 @@ impl Group {
 
 /// A collective that failed, and where.
 #[derive(Debug, thiserror::Error)]
-#[error("rank {rank}: {call}: {error}")]
+#[error("rank {rank}: {}{call}: {error}", prefix(.about))]
 pub struct CollectiveError {
     /// The rank that noticed.
     pub rank: usize,
+    /// What that was about, if it has a name: a bucket.
+    pub about: Option<String>,
     /// What it was doing.
     pub call: Call,
     /// What happened.
     pub error: Failure,
+}
+
+fn prefix(about: &Option<String>) -> String {
+    about.as_ref().map(|about| format!("{about}, ")).unwrap_or_default()
 }
 
 impl CollectiveError {

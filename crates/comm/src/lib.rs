@@ -30,26 +30,37 @@
 //! | messages whose length the sender decides | [`varied`] |
 //! | what a group has done, and when; what it has sent and received | [`log`] |
 //! | the algorithms, one a file, each like its paper | [`collective`] |
+//! | what is wrong with a schedule, if anything | [`proof`] |
 //! | how bytes get from one rank to another | [`transport`] |
+//! | which ranks are on one host, and share memory | [`topology`] |
 //! | how processes find each other, and who may come in | [`rendezvous`] |
 //! | what can be reduced, and how | [`element`] |
 //! | what each algorithm costs, and which is the best where | [`cost`], [`tune`] |
+//! | what a rank waits in, seen from another thread | [`watch`] |
 //! | what every message says it belongs to | [`call`] |
 
 pub mod call;
 pub mod collective;
+mod connection;
 mod copy;
 pub mod cost;
 pub mod element;
 pub mod group;
 pub mod log;
 pub mod overlap;
+pub mod proof;
 pub mod rendezvous;
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+pub mod topology;
 pub mod transport;
 pub mod tune;
 pub mod varied;
+pub mod watch;
 
 pub use collective::Algorithm;
 pub use element::{Element, Op};
 pub use group::{CollectiveError, Failure, Group, How};
+pub use topology::Topology;
 pub use varied::Gathered;

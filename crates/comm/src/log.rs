@@ -21,6 +21,8 @@ pub struct Exchange {
     pub ended: Instant,
     /// Whether it was on the communication thread, while the caller did something else.
     pub beside: bool,
+    /// Bytes of data that this rank sent in it, and what these took on the way.
+    pub sent: [u64; 2],
 }
 
 /// Who takes part in a call.
@@ -50,11 +52,12 @@ impl Log {
         self.on.then(Instant::now)
     }
 
-    /// A call that began then is through.
-    pub fn end(&mut self, call: Call, with: With, began: Option<Instant>) {
+    /// A call that began then is through, with this traffic.
+    pub fn end(&mut self, call: Call, with: With, began: Option<Instant>, traffic: Traffic) {
         if let Some(began) = began {
             let (label, beside) = (self.label, self.beside);
-            self.exchanges.push(Exchange { call, with, label, began, ended: Instant::now(), beside });
+            let sent = [traffic.payload[0], traffic.wire[0]];
+            self.exchanges.push(Exchange { call, with, label, began, ended: Instant::now(), beside, sent });
         }
     }
 }
@@ -68,6 +71,7 @@ impl Group {
     /// What the calls that follow are about, as a number that the caller has a name for.
     pub fn label(&mut self, label: u16) {
         self.log.label = label;
+        self.watch.label(Some(label));
     }
 
     /// Moves the exchanges since the last time to the end of `into`.

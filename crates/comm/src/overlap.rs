@@ -1,5 +1,6 @@
 //! Collectives that go on while the caller computes: what hides communication behind backward.
 
+use std::io;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 use ringstep_cpu::background::Background;
@@ -25,6 +26,14 @@ impl<B> Queue<B> {
 }
 
 impl Group {
+    /// Starts the communication thread before it is needed: only here can it be said that the system has none left.
+    pub fn start_thread(&mut self) -> io::Result<()> {
+        if self.thread.is_none() {
+            self.thread = Some(CommunicationThread::start(self)?);
+        }
+        Ok(())
+    }
+
     /// Does `work` here while the communication thread does `each` with whatever `work` queues, in that order. Returns
     /// once both are done: what `work` returned, or the first error of `each`, after which it is not called again.
     ///
@@ -58,7 +67,8 @@ impl Group {
         mut each: impl FnMut(&mut Group, B) -> Result<(), E> + Send,
         work: impl FnOnce(&Queue<B>) -> R,
     ) -> Result<R, E> {
-        let mut thread = self.thread.take().unwrap_or_else(|| CommunicationThread::start(self));
+        self.start_thread().expect("a thread can be started");
+        let mut thread = self.thread.take().expect("it is started");
         let CommunicationThread { background, patience } = &mut thread;
         let (items, queued) = channel();
         let group = &mut *self;
@@ -85,12 +95,11 @@ pub(crate) struct CommunicationThread {
 }
 
 impl CommunicationThread {
-    fn start(group: &Group) -> Self {
-        let (rank, hosts) = (group.rank(), group.hosts());
+    fn start(group: &Group) -> io::Result<Self> {
         // Each rank of this host and its communication thread wait for each other.
-        let crowd = 2 * hosts.iter().filter(|&&host| host == hosts[rank]).count();
-        let background = Background::start("communication", crowd).expect("a thread can be started");
-        Self { background, patience: Patience::among(crowd) }
+        let crowd = 2 * group.topology().neighbours(group.rank()).count();
+        let background = Background::start("communication", crowd)?;
+        Ok(Self { background, patience: Patience::among(crowd) })
     }
 }
 

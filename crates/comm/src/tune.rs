@@ -2,55 +2,93 @@
 
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
+
 use crate::collective::{Algorithm, direct};
 use crate::cost::Tuning;
 use crate::element::{Element, Op};
 use crate::group::{CollectiveError, Group};
 
-/// Slices to measure with, in bytes: as good as none, a part of a segment, and one that no cache holds for all ranks.
+/// Slices to measure with, in bytes.
 const SMALL: usize = 64;
 const MEDIUM: usize = 64 << 10;
 const LARGE: usize = 16 << 20;
 /// Nothing is faster than that, whatever the clock says.
 const LEAST: f64 = 1e-12;
 
-/// Measures this group's transport and lets its choices rest on the result, which is the same on all ranks. Takes some
-/// tenths of a second.
-pub fn measure(group: &mut Group) -> Result<Tuning, CollectiveError> {
-    let mut tuning = group.tuning();
-    if group.world() > 1 {
-        messages(group, &mut tuning)?;
-        if group.can_be_direct() {
-            shared_memory(group, &mut tuning)?;
-        }
-    }
-    // Rank 0's clock counts.
-    let mut numbers = [tuning.alpha, tuning.beta, tuning.gamma, tuning.turn, tuning.sync, tuning.copy];
-    group.broadcast(&mut numbers, 0)?;
-    let [alpha, beta, gamma, turn, sync, copy] = numbers;
-    let tuning = Tuning { alpha, beta, gamma, turn, sync, copy };
-    group.set_tuning(tuning);
-    Ok(tuning)
+/// Messages that a rank sends in one go before it receives as many: few enough for all of them to be on their way at once.
+const MESSAGES: usize = 8;
+
+/// How long a group took for that from which its numbers are found, in seconds; the same on all ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Timings {
+    /// Rings of [`Timings::SIZES`] bytes.
+    pub rings: [f64; 3],
+    /// A message to the next rank and one from the rank before, of [`Timings::MESSAGES`] that all send before they receive:
+    /// nobody waits for anybody.
+    pub message: f64,
+    /// To reduce a byte.
+    pub reduce: f64,
+    /// All-reduces in shared memory of the same sizes, if all ranks share some.
+    pub direct: Option<[f64; 3]>,
 }
 
-/// Solves the model of the ring for its numbers.
-fn messages(group: &mut Group, tuning: &mut Tuning) -> Result<(), CollectiveError> {
-    let (world, n) = (group.world() as f64, LARGE as f64);
-    let (steps, share) = (2.0 * (world - 1.0), (world - 1.0) / world);
-    tuning.gamma = time_to_reduce() / n;
-    tuning.alpha = time(group, Algorithm::Ring, SMALL)? / steps;
-    let large = time(group, Algorithm::Ring, LARGE)?;
-    tuning.beta = ((large - steps * tuning.alpha - share * n * tuning.gamma) / (2.0 * share * n)).max(LEAST);
-    Ok(())
+impl Timings {
+    /// The sizes of slices, in bytes: as good as none, a part of a segment, and one that no cache holds for all ranks.
+    pub const SIZES: [usize; 3] = [SMALL, MEDIUM, LARGE];
+    /// How many messages a rank sends in one go.
+    pub const MESSAGES: usize = MESSAGES;
+
+    /// Takes the times, which takes some tenths of a second.
+    pub fn take(group: &mut Group) -> Result<Self, CollectiveError> {
+        let mut times = Self { rings: [0.0; 3], message: 0.0, reduce: time_to_reduce() / LARGE as f64, direct: None };
+        if group.world() > 1 {
+            times.rings = time_each(group, Algorithm::Ring)?;
+            times.message = time_messages(group)?;
+            if group.topology().all_share_memory() {
+                times.direct = Some(time_each(group, Algorithm::Direct)?);
+            }
+        }
+        // Rank 0's clock counts.
+        let mut numbers = [[times.message, times.reduce, 0.0], times.rings, times.direct.unwrap_or_default()];
+        group.broadcast(numbers.as_flattened_mut(), 0)?;
+        let [[message, reduce, _], rings, direct] = numbers;
+        Ok(Self { rings, message, reduce, direct: times.direct.map(|_| direct) })
+    }
+
+    /// What the cost model makes of them in a group like the one that was measured; otherwise its numbers stay.
+    pub fn tuning(&self, world: usize, mut tuning: Tuning) -> Tuning {
+        if world > 1 {
+            self.messages(world as f64, &mut tuning);
+            if let Some(direct) = self.direct {
+                shared_memory(world, direct, &mut tuning);
+            }
+        }
+        tuning
+    }
+
+    /// Solves the model of the ring for its numbers.
+    fn messages(&self, world: f64, tuning: &mut Tuning) {
+        let n = LARGE as f64;
+        let (steps, share) = (2.0 * (world - 1.0), (world - 1.0) / world);
+        let [small, _, large] = self.rings;
+        tuning.gamma = self.reduce;
+        tuning.alpha = small / steps;
+        tuning.beta = ((large - steps * tuning.alpha - share * n * tuning.gamma) / (2.0 * share * n)).max(LEAST);
+    }
+}
+
+/// Measures this group's transport and lets its choices rest on the result, which is the same on all ranks.
+pub fn measure(group: &mut Group) -> Result<Timings, CollectiveError> {
+    let times = Timings::take(group)?;
+    group.set_tuning(times.tuning(group.world(), group.tuning()));
+    Ok(times)
 }
 
 /// Solves the model of the direct all-reduce for its numbers: what a byte costs by the difference of two sizes, then what
 /// remains.
-fn shared_memory(group: &mut Group, tuning: &mut Tuning) -> Result<(), CollectiveError> {
-    let world = group.world();
-    tuning.turn = time(group, Algorithm::Direct, SMALL)?;
-    let medium = time(group, Algorithm::Direct, MEDIUM)?;
-    let large = time(group, Algorithm::Direct, LARGE)?;
+fn shared_memory(world: usize, [small, medium, large]: [f64; 3], tuning: &mut Tuning) {
+    tuning.turn = small;
     let of = |turn: f64, sync: f64, copy: f64, bytes: usize| {
         Tuning { turn, sync, copy, ..*tuning }.predict_direct(world, bytes)
     };
@@ -65,17 +103,39 @@ fn shared_memory(group: &mut Group, tuning: &mut Tuning) -> Result<(), Collectiv
         tuning.sync = ((medium - copy * medium_copies) / medium_syncs).max(LEAST);
         tuning.copy = copy;
     }
-    Ok(())
 }
 
-fn time(group: &mut Group, algorithm: Algorithm, bytes: usize) -> Result<f64, CollectiveError> {
-    let mut data = vec![0f32; bytes / size_of::<f32>()];
+fn time_each(group: &mut Group, algorithm: Algorithm) -> Result<[f64; 3], CollectiveError> {
+    let mut times = [0.0; 3];
+    for (time, bytes) in times.iter_mut().zip(Timings::SIZES) {
+        let mut data = vec![0f32; bytes / size_of::<f32>()];
+        *time = self::time(group, bytes, |group| group.all_reduce(&mut data, Op::Sum, algorithm))?;
+    }
+    Ok(times)
+}
+
+/// A small message there and one back, of those that nobody has to wait for.
+fn time_messages(group: &mut Group) -> Result<f64, CollectiveError> {
+    let (rank, world) = (group.rank(), group.world());
+    let mut data = vec![0f32; SMALL / size_of::<f32>()];
+    let seconds = time(group, SMALL, |group| {
+        (0..MESSAGES).try_for_each(|_| group.send(&data, (rank + 1) % world))?;
+        (0..MESSAGES).try_for_each(|_| group.recv(&mut data, (rank + world - 1) % world))
+    })?;
+    Ok(seconds / MESSAGES as f64)
+}
+
+fn time(
+    group: &mut Group,
+    bytes: usize,
+    mut work: impl FnMut(&mut Group) -> Result<(), CollectiveError>,
+) -> Result<f64, CollectiveError> {
     let rounds = rounds(bytes);
     let mut seconds = Vec::with_capacity(rounds);
     for _ in 0..rounds {
         group.barrier()?;
         let began = Instant::now();
-        group.all_reduce(&mut data, Op::Sum, algorithm)?;
+        work(group)?;
         seconds.push(began.elapsed().as_secs_f64());
     }
     seconds.sort_by(f64::total_cmp);
@@ -113,8 +173,8 @@ mod tests {
                 .map(|transport| {
                     std::thread::spawn(move || {
                         let mut group = Group::new(transport);
-                        let tuning = measure(&mut group).unwrap();
-                        (tuning, [16, 4096, 1 << 20, 1 << 26].map(|bytes| group.choice(bytes)))
+                        measure(&mut group).unwrap();
+                        (group.tuning(), [16, 4096, 1 << 20, 1 << 26].map(|bytes| group.choice(bytes)))
                     })
                 })
                 .collect();

@@ -3,7 +3,7 @@
 mod common;
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use common::{TRANSPORTS, on_patient_ranks, on_ranks};
 use ringstep_comm::call::{Call, Collective};
 use ringstep_comm::element::ElementType;
+use ringstep_comm::rendezvous::{Invitation, Meeting, Secret};
 use ringstep_comm::transport::shm::Shm;
 use ringstep_comm::transport::{Incoming, Sink, Transport, mem};
-use ringstep_comm::{Algorithm, CollectiveError, Gathered, Group, Op, rendezvous};
+use ringstep_comm::{Algorithm, CollectiveError, Gathered, Group, Op};
 
 fn reduce(group: &mut Group, length: usize, algorithm: Algorithm) -> Result<(), CollectiveError> {
     group.all_reduce(&mut vec![1.0f32; length], Op::Sum, algorithm)
@@ -328,7 +329,6 @@ fn an_aborted_collective_ends() {
 }
 
 const CHILD: &str = "RINGSTEP_TEST_CHILD";
-const TOKEN: [u8; 16] = [3; 16];
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Rank 1 of the test below, in a process of its own: it reduces until it is killed.
@@ -336,8 +336,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 fn child_that_is_killed() {
     let Ok(orders) = std::env::var(CHILD) else { return };
     let (transport, address) = orders.split_once(' ').unwrap();
-    let address: SocketAddr = address.parse().unwrap();
-    let tcp = rendezvous::join(address, TOKEN, 1, 2, PATIENCE).unwrap();
+    let invitation = Invitation::new(address.parse().unwrap(), Secret::of(b"test"));
+    let tcp = invitation.join(1, 2, PATIENCE).unwrap();
     let mut group = match transport {
         "tcp" => Group::new(tcp),
         _ => Group::new(Shm::over(tcp).unwrap()),
@@ -348,7 +348,7 @@ fn child_that_is_killed() {
 #[test]
 fn a_rank_that_is_killed_is_named_at_once() {
     for (transport, algorithm) in [("tcp", Algorithm::Ring), ("shm", Algorithm::Ring)] {
-        let meeting = rendezvous::Meeting::open(Ipv4Addr::LOCALHOST.into(), TOKEN).unwrap();
+        let mut meeting = Meeting::open((Ipv4Addr::LOCALHOST, 0).into(), Secret::of(b"test")).unwrap();
         let address = meeting.address();
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "child_that_is_killed"])
@@ -357,7 +357,7 @@ fn a_rank_that_is_killed_is_named_at_once() {
             .spawn()
             .unwrap();
         std::thread::spawn(move || meeting.host(2, PATIENCE));
-        let tcp = rendezvous::join(address, TOKEN, 0, 2, PATIENCE).unwrap();
+        let tcp = Invitation::new(address, Secret::of(b"test")).join(0, 2, PATIENCE).unwrap();
         let mut group = match transport {
             "tcp" => Group::new(tcp),
             _ => Group::new(Shm::over(tcp).unwrap()),

@@ -4,15 +4,16 @@
 //! In step k a rank signals the one 2^k to its right and waits for the one 2^k to its left; after log2(p) steps, rounded
 //! up, it has heard of everyone. The signals are messages without data.
 
-use crate::transport::{Transport, TransportError};
+use super::{Combine, Lane};
+use crate::transport::TransportError;
 
-/// Returns once all ranks have called it.
-pub fn wait(transport: &mut dyn Transport) -> Result<(), TransportError> {
-    let (rank, world) = (transport.rank(), transport.world());
+/// Is over once all ranks have come.
+pub async fn wait(lane: &mut impl Lane) -> Result<(), TransportError> {
+    let (rank, world) = (lane.rank(), lane.world());
     let mut distance = 1;
     while distance < world {
         let (right, left) = ((rank + distance) % world, (rank + world - distance) % world);
-        transport.exchange(right, &[], left, &mut [])?;
+        lane.exchange(right, 0..0, left, 0..0, Combine::Copy).await?;
         distance *= 2;
     }
     Ok(())

@@ -7,21 +7,20 @@
 //!
 //! [`gather_scatter`](super::gather_scatter) and [`direct`](super::direct) reduce in that order anyway.
 
-use super::{Algorithm, Lane, chunk, ring};
-use crate::element::Element;
+use super::{Algorithm, Reducing, chunk, ring};
 use crate::transport::TransportError;
 
 /// Replaces the slice by its reduction over all ranks, with the same bits for every algorithm.
-pub fn all_reduce<T: Element>(algorithm: Algorithm, lane: &mut Lane<'_, T>) -> Result<(), TransportError> {
+pub async fn all_reduce(algorithm: Algorithm, lane: &mut impl Reducing) -> Result<(), TransportError> {
     if matches!(algorithm, Algorithm::GatherScatter | Algorithm::Direct) {
-        return super::all_reduce(algorithm, lane);
+        return super::all_reduce(algorithm, lane).await;
     }
     let (rank, world, length) = (lane.rank(), lane.world(), lane.len());
     let mine = chunk(length, world, rank);
     for distance in 1..world {
         let (to, from) = ((rank + distance) % world, (rank + world - distance) % world);
-        lane.exchange_aside(to, chunk(length, world, to), from, mine.clone(), from)?;
+        lane.exchange_aside(to, chunk(length, world, to), from, mine.clone()).await?;
     }
     lane.reduce_aside(mine);
-    ring::all_gather(lane)
+    ring::all_gather(lane).await
 }

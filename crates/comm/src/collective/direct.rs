@@ -9,7 +9,7 @@
 //! Nothing is sent. Counted are the bytes that a rank lays out for others: the slice, and for chunked its chunk of the
 //! result. Both reduce in the order of the ranks.
 
-use super::{Combine, InSharedMemory, Lane, chunk};
+use super::{Reducing, chunk};
 use crate::call::Call;
 use crate::copy::copy;
 use crate::element::{Element, Op};
@@ -26,31 +26,30 @@ pub fn is_flat(bytes: usize, ranks: usize) -> bool {
 }
 
 /// Replaces the slice by its reduction over all ranks, which must be on one host.
-pub fn all_reduce<T: Element>(lane: &mut Lane<'_, T>) -> Result<(), TransportError> {
+pub async fn all_reduce(lane: &mut impl Reducing) -> Result<(), TransportError> {
     let (rank, world, length) = (lane.rank(), lane.world(), lane.len());
-    match lane.in_shared_memory() {
-        Some(memory) if memory.shared.members().len() == world => within_host(memory)?,
-        _ => {
-            let problem = std::io::Error::other("direct needs memory that all ranks share");
-            return Err(TransportError::receiving((rank + 1) % world, Cause::Io(problem)));
-        }
+    if !lane.topology().all_share_memory() {
+        let problem = std::io::Error::other("direct needs memory that all ranks share");
+        return Err(TransportError::receiving((rank + 1) % world, Cause::Io(problem)));
     }
+    lane.reduce_in_host().await?;
     lane.finish(0..length);
-    let others = (0..world).filter(|&other| other != rank);
-    let received = others.map(|other| (other, 0..length, Combine::Reduce)).collect();
-    lane.tell(None, received);
     Ok(())
 }
 
 /// Reduces over the ranks of this host; a mean is still a sum.
-pub(super) fn within_host<T: Element>(memory: InSharedMemory<'_, T>) -> Result<(), TransportError> {
-    let InSharedMemory { shared, data, op, call } = memory;
+pub(super) fn within_host<T: Element>(
+    shared: &mut Shared,
+    data: &mut [T],
+    op: Op,
+    call: &Call,
+) -> Result<(), TransportError> {
     let members = shared.members().len();
     if members == 1 {
         return Ok(());
     }
-    shared.announce(&call);
-    if is_flat(size_of_val(data), members) { flat(shared, data, op, &call) } else { chunked(shared, data, op, &call) }
+    shared.announce(call);
+    if is_flat(size_of_val(data), members) { flat(shared, data, op, call) } else { chunked(shared, data, op, call) }
 }
 
 fn flat<T: Element>(shared: &mut Shared, data: &mut [T], op: Op, call: &Call) -> Result<(), TransportError> {

@@ -4,49 +4,39 @@
 //! first rank by receiving from each; the first ranks of all hosts go around a [ring](super::ring::all_reduce); each hands the
 //! result to the others of its host. Between h hosts 2(h-1)/h of the slice leaves each, however many ranks it has.
 
-use super::{Combine, Lane, direct, ring};
-use crate::element::Element;
+use super::{Combine, Reducing, ring};
 use crate::transport::TransportError;
 
 /// Replaces the slice by its reduction over all ranks.
-pub fn all_reduce<T: Element>(lane: &mut Lane<'_, T>) -> Result<(), TransportError> {
-    let (rank, all, hosts) = (lane.rank(), 0..lane.len(), lane.hosts());
-    let mut leaders: Vec<usize> = Vec::new();
-    for (candidate, host) in hosts.iter().enumerate() {
-        if leaders.iter().all(|&leader| hosts[leader] != *host) {
-            leaders.push(candidate);
-        }
-    }
-    let neighbours: Vec<usize> = (0..hosts.len()).filter(|&other| hosts[other] == hosts[rank]).collect();
+pub async fn all_reduce(lane: &mut impl Reducing) -> Result<(), TransportError> {
+    let (rank, all, topology) = (lane.rank(), 0..lane.len(), lane.topology());
+    let (leaders, directly) = (topology.leaders(), topology.shares_memory_within_hosts());
+    let neighbours: Vec<usize> = topology.neighbours(rank).collect();
     let leader = neighbours[0];
 
     // Within the host.
-    let mut reduced_directly = false;
-    if let Some(memory) = lane.in_shared_memory() {
-        direct::within_host(memory)?;
-        reduced_directly = true;
-        let received = neighbours.iter().filter(|&&other| other != rank);
-        lane.tell(None, received.map(|&other| (other, all.clone(), Combine::Reduce)).collect());
+    if directly {
+        lane.reduce_in_host().await?;
     } else if rank != leader {
-        lane.send(leader, all.clone())?;
+        lane.send(leader, all.clone()).await?;
     } else {
         for &neighbour in &neighbours[1..] {
-            lane.recv(neighbour, all.clone(), Combine::Reduce)?;
+            lane.recv(neighbour, all.clone(), Combine::Reduce).await?;
         }
     }
 
     // Between hosts: a ring of the leaders.
     if let Some(place) = leaders.iter().position(|&leader| leader == rank) {
-        ring::all_reduce_among(lane, &leaders, place)?;
+        ring::all_reduce_among(lane, &leaders, place).await?;
     }
 
     // Back within the host; one host alone has the result already.
-    if leaders.len() > 1 || !reduced_directly {
+    if leaders.len() > 1 || !directly {
         if rank != leader {
-            lane.recv(leader, all.clone(), Combine::Copy)?;
+            lane.recv(leader, all.clone(), Combine::Copy).await?;
         } else {
             for &neighbour in &neighbours[1..] {
-                lane.send(neighbour, all.clone())?;
+                lane.send(neighbour, all.clone()).await?;
             }
         }
     }

@@ -1,11 +1,11 @@
 //! The algorithms, one a file. Each is written in terms of a [`Lane`]: ranks send parts of a slice to each other, and
-//! copy or reduce what arrives. `docs/algorithms.md` compares their steps and bytes, [`crate::cost`] counts them.
+//! copy or reduce what arrives. Lanes of [real numbers](live) carry it out, [proofs](crate::proof) and simulations follow
+//! it. `docs/algorithms.md` compares their steps and bytes, [`crate::cost`] counts them.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::element::Element;
 use crate::transport::TransportError;
 
 pub mod all_to_all;
@@ -13,17 +13,16 @@ pub mod barrier;
 pub mod deterministic;
 pub mod direct;
 pub mod gather_scatter;
-pub mod gather_varied;
 pub mod halving_doubling;
 pub mod hierarchical;
-mod lane;
+pub mod lane;
+pub mod live;
 pub mod recursive_doubling;
 pub mod ring;
 pub mod rooted;
 pub mod tree;
 
-use lane::InSharedMemory;
-pub use lane::{Combine, Event, Lane, Observer, Scratch};
+pub use lane::{Combine, Lane, Reducing, at_once};
 
 /// How an all-reduce goes about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,10 +43,13 @@ pub enum Algorithm {
     Direct,
     /// Direct within each host, a ring between hosts: [`hierarchical`].
     Hierarchical,
+    /// Whatever MPI thinks best. It is no schedule of this crate's, so [`Algorithm::ALL`] does not have it.
+    #[cfg(feature = "mpi")]
+    Mpi,
 }
 
 impl Algorithm {
-    /// All of them.
+    /// All that are schedules.
     pub const ALL: [Self; 7] = [
         Self::GatherScatter,
         Self::Tree,
@@ -68,6 +70,8 @@ impl Algorithm {
             Self::HalvingDoubling => "halving-doubling",
             Self::Direct => "direct",
             Self::Hierarchical => "hierarchical",
+            #[cfg(feature = "mpi")]
+            Self::Mpi => "mpi",
         }
     }
 
@@ -78,21 +82,22 @@ impl Algorithm {
 }
 
 /// Replaces the lane's data by its reduction over all ranks.
-pub fn all_reduce<T: Element>(algorithm: Algorithm, lane: &mut Lane<'_, T>) -> Result<(), TransportError> {
+pub async fn all_reduce(algorithm: Algorithm, lane: &mut impl Reducing) -> Result<(), TransportError> {
     match algorithm {
-        Algorithm::GatherScatter => gather_scatter::all_reduce(lane),
-        Algorithm::Tree => tree::all_reduce(lane),
-        Algorithm::Ring => ring::all_reduce(lane),
-        Algorithm::RecursiveDoubling => recursive_doubling::all_reduce(lane),
-        Algorithm::HalvingDoubling => halving_doubling::all_reduce(lane),
-        Algorithm::Direct => direct::all_reduce(lane),
-        Algorithm::Hierarchical => hierarchical::all_reduce(lane),
+        Algorithm::GatherScatter => gather_scatter::all_reduce(lane).await,
+        Algorithm::Tree => tree::all_reduce(lane).await,
+        Algorithm::Ring => ring::all_reduce(lane).await,
+        Algorithm::RecursiveDoubling => recursive_doubling::all_reduce(lane).await,
+        Algorithm::HalvingDoubling => halving_doubling::all_reduce(lane).await,
+        Algorithm::Direct => direct::all_reduce(lane).await,
+        Algorithm::Hierarchical => hierarchical::all_reduce(lane).await,
+        #[cfg(feature = "mpi")]
+        Algorithm::Mpi => {
+            let problem =
+                std::io::Error::other("MPI's own all-reduce needs MPI, and each rank in a process of its own");
+            Err(TransportError::among_all(lane.world(), problem))
+        }
     }
-}
-
-/// Whether all ranks are on one host.
-pub(crate) fn on_one_host(hosts: &[usize]) -> bool {
-    hosts.iter().all(|host| *host == hosts[0])
 }
 
 /// Chunk `index` of `length` elements cut into `parts` whose sizes differ by at most one, larger ones first.

@@ -13,45 +13,45 @@
 
 use std::ops::Range;
 
-use super::{Combine, Lane, chunk};
-use crate::element::Element;
+use super::{Combine, Lane, Reducing, chunk};
 use crate::transport::TransportError;
 
 /// Replaces the slice by its reduction over all ranks.
-pub fn all_reduce<T: Element>(lane: &mut Lane<'_, T>) -> Result<(), TransportError> {
+pub async fn all_reduce(lane: &mut impl Reducing) -> Result<(), TransportError> {
     let (whole, own) = (Ring::of_all(lane), lane.rank());
     let segments = lane.segments(whole.ranks);
     for segment in 0..segments {
         let ring = Ring { segment, segments, ..whole };
-        ring.share_reduce(lane, own)?;
+        ring.share_reduce(lane, own).await?;
         lane.finish(ring.chunk(own + 1));
-        ring.share_only(lane, own + 1)?;
+        ring.share_only(lane, own + 1).await?;
     }
     Ok(())
 }
 
 /// After it, rank r's chunk r is finished; the others are in between.
-pub fn reduce_scatter<T: Element>(lane: &mut Lane<'_, T>) -> Result<(), TransportError> {
+pub async fn reduce_scatter(lane: &mut impl Reducing) -> Result<(), TransportError> {
     let (ring, own) = (Ring::of_all(lane), lane.rank());
-    ring.share_reduce(lane, own + ring.ranks - 1)?;
+    ring.share_reduce(lane, own + ring.ranks - 1).await?;
     lane.finish(ring.chunk(own));
     Ok(())
 }
 
 /// Collects chunk r from each rank r.
-pub fn all_gather<T: Element>(lane: &mut Lane<'_, T>) -> Result<(), TransportError> {
-    Ring::of_all(lane).share_only(lane, lane.rank())
+pub async fn all_gather(lane: &mut impl Lane) -> Result<(), TransportError> {
+    Ring::of_all(lane).share_only(lane, lane.rank()).await
 }
 
 /// A ring of some ranks only, of which this one is the `place`-th. A mean is still a sum.
-pub(super) fn all_reduce_among<T: Element>(
-    lane: &mut Lane<'_, T>,
+pub(super) async fn all_reduce_among(
+    lane: &mut impl Reducing,
     members: &[usize],
     place: usize,
 ) -> Result<(), TransportError> {
-    let ring = Ring::of(members, place, lane.len());
-    ring.share_reduce(lane, place)?;
-    ring.share_only(lane, place + 1)
+    let ring = Ring::of(members.len(), place, lane.len());
+    let ring = Ring { left: members[ring.left], right: members[ring.right], ..ring };
+    ring.share_reduce(lane, place).await?;
+    ring.share_only(lane, place + 1).await
 }
 
 /// A rank's view of the ring.
@@ -67,14 +67,12 @@ struct Ring {
 }
 
 impl Ring {
-    fn of_all<T: Element>(lane: &Lane<'_, T>) -> Self {
-        let all: Vec<usize> = (0..lane.world()).collect();
-        Self::of(&all, lane.rank(), lane.len())
+    fn of_all(lane: &impl Lane) -> Self {
+        Self::of(lane.world(), lane.rank(), lane.len())
     }
 
-    fn of(members: &[usize], place: usize, length: usize) -> Self {
-        let ranks = members.len();
-        let (left, right) = (members[(place + ranks - 1) % ranks], members[(place + 1) % ranks]);
+    fn of(ranks: usize, place: usize, length: usize) -> Self {
+        let (left, right) = ((place + ranks - 1) % ranks, (place + 1) % ranks);
         Self { ranks, length, left, right, segment: 0, segments: 1 }
     }
 
@@ -86,25 +84,22 @@ impl Ring {
     }
 
     /// p-1 steps, beginning by sending chunk `first`. The chunk after it is then reduced over all.
-    fn share_reduce<T: Element>(&self, lane: &mut Lane<'_, T>, first: usize) -> Result<(), TransportError> {
-        self.go_around(lane, first, Combine::Reduce)
+    async fn share_reduce(&self, lane: &mut impl Lane, first: usize) -> Result<(), TransportError> {
+        self.go_around(lane, first, Combine::Reduce).await
     }
 
     /// p-1 steps, beginning by sending chunk `first`; what has just arrived goes on to the right.
-    fn share_only<T: Element>(&self, lane: &mut Lane<'_, T>, first: usize) -> Result<(), TransportError> {
-        self.go_around(lane, first, Combine::Copy)
+    async fn share_only(&self, lane: &mut impl Lane, first: usize) -> Result<(), TransportError> {
+        self.go_around(lane, first, Combine::Copy).await
     }
 
     /// Each step sends the chunk that the step before has received.
-    fn go_around<T: Element>(
-        &self,
-        lane: &mut Lane<'_, T>,
-        first: usize,
-        combine: Combine,
-    ) -> Result<(), TransportError> {
+    async fn go_around(&self, lane: &mut impl Lane, first: usize, combine: Combine) -> Result<(), TransportError> {
+        let mut outgoing = self.chunk(first);
         for step in 1..self.ranks {
-            let incoming = first + self.ranks - step;
-            lane.exchange(self.right, self.chunk(incoming + 1), self.left, self.chunk(incoming), combine)?;
+            let incoming = self.chunk(first + self.ranks - step);
+            lane.exchange(self.right, outgoing, self.left, incoming.clone(), combine).await?;
+            outgoing = incoming;
         }
         Ok(())
     }

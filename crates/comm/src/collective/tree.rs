@@ -6,28 +6,27 @@
 //!
 //! As an all-reduce: 2 log2(p) steps of the whole slice, rounded up; the root sends it log2(p) times.
 
-use super::{Combine, Lane};
-use crate::element::Element;
+use super::{Combine, Lane, Reducing};
 use crate::transport::TransportError;
 
 /// Replaces the slice by its reduction over all ranks.
-pub fn all_reduce<T: Element>(lane: &mut Lane<'_, T>) -> Result<(), TransportError> {
-    reduce(lane, 0)?;
-    broadcast(lane, 0)
+pub async fn all_reduce(lane: &mut impl Reducing) -> Result<(), TransportError> {
+    reduce(lane, 0).await?;
+    broadcast(lane, 0).await
 }
 
 /// Replaces the root's slice by the reduction over all ranks; those of the others are in between.
-pub fn reduce<T: Element>(lane: &mut Lane<'_, T>, root: usize) -> Result<(), TransportError> {
+pub async fn reduce(lane: &mut impl Reducing, root: usize) -> Result<(), TransportError> {
     let (world, all) = (lane.world(), 0..lane.len());
     let number = (lane.rank() + world - root) % world;
     let rank = |number: usize| (number + root) % world;
     let mut distance = 1;
     while distance < world {
         if number & distance != 0 {
-            return lane.send(rank(number - distance), all);
+            return lane.send(rank(number - distance), all).await;
         }
         if number + distance < world {
-            lane.recv(rank(number + distance), all.clone(), Combine::Reduce)?;
+            lane.recv(rank(number + distance), all.clone(), Combine::Reduce).await?;
         }
         distance *= 2;
     }
@@ -36,7 +35,7 @@ pub fn reduce<T: Element>(lane: &mut Lane<'_, T>, root: usize) -> Result<(), Tra
 }
 
 /// Replaces the slice on all ranks by the root's.
-pub fn broadcast<T: Element>(lane: &mut Lane<'_, T>, root: usize) -> Result<(), TransportError> {
+pub async fn broadcast(lane: &mut impl Lane, root: usize) -> Result<(), TransportError> {
     let (world, all) = (lane.world(), 0..lane.len());
     let number = (lane.rank() + world - root) % world;
     let rank = |number: usize| (number + root) % world;
@@ -44,12 +43,12 @@ pub fn broadcast<T: Element>(lane: &mut Lane<'_, T>, root: usize) -> Result<(), 
     // A rank hears from the one without its lowest bit, and passes the slice on to those below that bit.
     if number > 0 {
         distance = 1 << number.trailing_zeros();
-        lane.recv(rank(number - distance), all.clone(), Combine::Copy)?;
+        lane.recv(rank(number - distance), all.clone(), Combine::Copy).await?;
         distance /= 2;
     }
     while distance > 0 {
         if number + distance < world {
-            lane.send(rank(number + distance), all.clone())?;
+            lane.send(rank(number + distance), all.clone()).await?;
         }
         distance /= 2;
     }

@@ -9,6 +9,7 @@ use super::{
     Aborter, Cause, DEFAULT_TIMEOUT, Incoming, Outgoing, Shared, Traffic, Transport, TransportError, one_host,
 };
 use crate::call::Call;
+use crate::watch::Watch;
 
 /// Ends of sub-groups that their ranks have not picked up yet, by the splits before and the first member.
 type Lobby = HashMap<(u64, usize), Vec<Option<Mem>>>;
@@ -108,6 +109,10 @@ impl Transport for Mem {
 
     fn aborter(&self) -> Aborter {
         self.shared.aborter()
+    }
+
+    fn watch(&self) -> Watch {
+        self.shared.watch.clone()
     }
 
     fn split(&mut self, members: &[usize]) -> Result<Box<dyn Transport>, TransportError> {

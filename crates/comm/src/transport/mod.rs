@@ -5,6 +5,7 @@
 //! | [`mem`] | threads of one process | memory that they share anyway |
 //! | [`shm`] | processes, on one host or on several | shared memory within a host, TCP between hosts |
 //! | [`tcp`] | processes | TCP |
+#![cfg_attr(feature = "mpi", doc = "| [`mpi`] | processes that MPI has started | MPI |")]
 //!
 //! [`Shaped`] can be worn by any of them.
 
@@ -15,8 +16,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::call::{Call, Header};
+use crate::watch::Watch;
 
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod mem;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 mod segment;
 mod shaped;
 pub mod shared;
@@ -104,6 +111,15 @@ impl Sink<'_> {
     }
 }
 
+/// What a collective works on, as bytes.
+#[cfg(feature = "mpi")]
+pub enum Data<'a> {
+    /// A slice that goes through it in place.
+    InPlace(&'a mut [u8]),
+    /// A slice that is sent, and another that is received.
+    Apart(&'a [u8], &'a mut [u8]),
+}
+
 /// Moves bytes between the ranks of a fixed world.
 ///
 /// Messages between a pair of ranks arrive in the order in which they were sent, and a receiver knows how long the
@@ -139,6 +155,13 @@ pub trait Transport: Send {
         None
     }
 
+    /// Does a call by a collective of its own, as a library has them; `false` if that is left to messages. `beside` says
+    /// whether the caller does something else meanwhile.
+    #[cfg(feature = "mpi")]
+    fn perform(&mut self, _call: &Call, _data: Data<'_>, _beside: bool) -> Result<bool, TransportError> {
+        Ok(false)
+    }
+
     /// What this rank has sent and received so far.
     fn traffic(&self) -> Traffic;
 
@@ -147,6 +170,11 @@ pub trait Transport: Send {
 
     /// What lets another thread end a transfer that this one waits in.
     fn aborter(&self) -> Aborter;
+
+    /// Where it shows what it waits in.
+    fn watch(&self) -> Watch {
+        Watch::default()
+    }
 
     /// A transport of its own for these ranks, in this order; all of them must call it, and this one is among them.
     fn split(&mut self, members: &[usize]) -> Result<Box<dyn Transport>, TransportError>;
@@ -200,6 +228,11 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
         (**self).shared()
     }
 
+    #[cfg(feature = "mpi")]
+    fn perform(&mut self, call: &Call, data: Data<'_>, beside: bool) -> Result<bool, TransportError> {
+        (**self).perform(call, data, beside)
+    }
+
     fn traffic(&self) -> Traffic {
         (**self).traffic()
     }
@@ -210,6 +243,10 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
     fn aborter(&self) -> Aborter {
         (**self).aborter()
+    }
+
+    fn watch(&self) -> Watch {
+        (**self).watch()
     }
 
     fn split(&mut self, members: &[usize]) -> Result<Box<dyn Transport>, TransportError> {
@@ -252,6 +289,11 @@ impl TransportError {
     pub(crate) fn receiving(peer: usize, cause: impl Into<Cause>) -> Self {
         Self { direction: Direction::RecvFrom, peer, cause: cause.into() }
     }
+
+    #[cfg(feature = "mpi")]
+    pub(crate) fn among_all(world: usize, cause: impl Into<Cause>) -> Self {
+        Self { direction: Direction::AmongAll, peer: world - 1, cause: cause.into() }
+    }
 }
 
 /// Which way the bytes were to go.
@@ -261,6 +303,9 @@ pub enum Direction {
     SendTo,
     /// This rank was receiving.
     RecvFrom,
+    /// All ranks, of which the other is the last, were sending and receiving.
+    #[cfg(feature = "mpi")]
+    AmongAll,
 }
 
 impl fmt::Display for Direction {
@@ -268,6 +313,8 @@ impl fmt::Display for Direction {
         f.write_str(match self {
             Self::SendTo => "send to",
             Self::RecvFrom => "recv from",
+            #[cfg(feature = "mpi")]
+            Self::AmongAll => "among all up to",
         })
     }
 }

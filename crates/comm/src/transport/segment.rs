@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use ringstep_cpu::gate::Gate;
 use ringstep_cpu::wait::Bell;
+use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::copy::copy;
@@ -26,6 +27,8 @@ pub(super) const PIPE: usize = 256 << 10;
 pub(super) const SLOT: usize = (256 << 10) + 4096;
 /// Bytes of a rank's stage, and of the result that all have in common.
 pub(super) const STAGE: usize = 1 << 20;
+/// What nobody may do any more with memory that is shared.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 /// No two ranks' words share a pair of cache lines.
 const LINE: usize = 128;
 
@@ -112,16 +115,24 @@ impl Segment {
         Ok(Self { base: base.cast(), layout, _file: None })
     }
 
-    /// A file in memory that has no name, and so is gone with the last process that has it open.
+    /// A file in memory that has no name, and so is gone with the last process that has it open. It is this user's alone, and
+    /// its length is sealed: nobody can take the memory away from under a rank that uses it.
     pub fn create_file(ranks: usize) -> std::io::Result<File> {
-        let file = File::from(rustix::fs::memfd_create("ringstep", rustix::fs::MemfdFlags::CLOEXEC)?);
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = File::from(rustix::fs::memfd_create("ringstep", flags)?);
+        rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?;
         file.set_len(Layout::new(ranks)?.total() as u64)?;
+        rustix::fs::fcntl_add_seals(&file, SEALS)?;
         Ok(file)
     }
 
     /// For processes that have opened the same file.
     pub fn map(file: File, ranks: usize) -> std::io::Result<Self> {
         let layout = Layout::new(ranks)?;
+        // What is no file in memory has no seals.
+        if !rustix::fs::fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SEALS)) {
+            return Err(std::io::Error::other("what should be the shared memory is not sealed"));
+        }
         if file.metadata()?.len() != layout.total() as u64 {
             return Err(std::io::Error::other("the shared memory is of another size than expected"));
         }
@@ -257,5 +268,36 @@ impl Drop for Segment {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by this Segment, and all borrows of it have ended.
         let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.layout.total()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn shared_memory_keeps_its_length_and_is_one_users() {
+        let file = Segment::create_file(2).unwrap();
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(file.set_len(0).is_err() && file.set_len(1 << 40).is_err());
+        Segment::map(file, 2).unwrap();
+    }
+
+    #[test]
+    fn what_is_not_sealed_is_not_mapped() {
+        let file = tempfile_in_memory();
+        let error = Segment::map(file, 2).unwrap_err().to_string();
+        assert_eq!(error, "what should be the shared memory is not sealed");
+        let error = Segment::map(Segment::create_file(3).unwrap(), 2).unwrap_err().to_string();
+        assert_eq!(error, "the shared memory is of another size than expected");
+    }
+
+    /// As long as it should be, but anybody may shorten it.
+    fn tempfile_in_memory() -> File {
+        let file = File::from(rustix::fs::memfd_create("unsealed", MemfdFlags::ALLOW_SEALING).unwrap());
+        file.set_len(Layout::new(2).unwrap().total() as u64).unwrap();
+        file
     }
 }

@@ -16,6 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::{Aborter, Cause, Incoming, Outgoing, Sink, Traffic, Transport, TransportError};
 use crate::call::{Call, Header};
+use crate::watch::Watch;
 
 /// How long a rank sleeps before it looks whether it is aborted.
 const NAP: Duration = Duration::from_millis(20);
@@ -249,6 +250,10 @@ impl<T: Transport> Transport for Shaped<T> {
         self.inner.aborter()
     }
 
+    fn watch(&self) -> Watch {
+        self.inner.watch()
+    }
+
     fn split(&mut self, members: &[usize]) -> Result<Box<dyn Transport>, TransportError> {
         let hosts = members.iter().map(|&member| self.hosts[member]).collect();
         let inner = self.inner.split(members)?;
@@ -261,7 +266,7 @@ mod tests {
     use super::*;
     use crate::cost::Tuning;
     use crate::transport::mem;
-    use crate::{Algorithm, Group, Op};
+    use crate::{Algorithm, Group, Op, Topology};
 
     /// How long it takes until all ranks have done this, connected by such links.
     fn time(net: Net, world: usize, work: impl Fn(&mut Group) + Sync) -> Duration {
@@ -283,7 +288,7 @@ mod tests {
     #[test]
     fn a_slow_wire_is_slow_and_right() {
         let took = time(net(100e3, 10), 2, |group| {
-            assert!(!group.can_be_direct());
+            assert!(!group.topology().all_share_memory());
             let mut data = vec![1i32; 250];
             for _ in 0..3 {
                 group.all_reduce(&mut data, Op::Sum, Algorithm::RecursiveDoubling).unwrap();
@@ -309,7 +314,7 @@ mod tests {
             group.all_reduce(&mut [1.0f32; 6000], Op::Sum, Algorithm::Ring).unwrap();
         });
         let tuning = Tuning { gamma: 0.0, ..Tuning::of_wire(net) };
-        let predicted = tuning.predict(Algorithm::Ring, &[0, 1, 2], false, 24_000);
+        let predicted = tuning.predict(Algorithm::Ring, &Topology::new(vec![0, 1, 2], false), 24_000);
         assert!(predicted >= 0.040 && took.as_secs_f64() >= predicted, "{took:?}, {predicted}");
     }
 

@@ -13,6 +13,7 @@ use super::segment::{PIPE, SLOT, STAGE, Segment};
 use super::{Aborter, Cause, Incoming, Outgoing, Sink, Traffic, TransportError, check};
 use crate::call::{Call, Header};
 use crate::copy::copy;
+use crate::watch::Watch;
 
 /// The most that is written to a pipe before its reader is told.
 const BLOCK: usize = 32 << 10;
@@ -33,6 +34,9 @@ pub struct Shared {
     lifelines: Vec<Option<TcpStream>>,
     timeout: Duration,
     aborter: Aborter,
+    pub(super) watch: Watch,
+    /// What this rank has announced last.
+    announced: Option<Call>,
     patience: Patience,
     /// When it has last seen that all are there from whom it would receive.
     looked: Cell<Instant>,
@@ -51,8 +55,20 @@ impl Shared {
         aborter: Aborter,
     ) -> Self {
         let patience = Patience::among(members.len());
-        let (looked, turn, traffic) = (Cell::new(Instant::now()), 0, Traffic::default());
-        Self { segment, index, members, lifelines, timeout, aborter, patience, looked, turn, traffic }
+        Self {
+            segment,
+            index,
+            members,
+            lifelines,
+            timeout,
+            aborter,
+            watch: Watch::default(),
+            announced: None,
+            patience,
+            looked: Cell::new(Instant::now()),
+            turn: 0,
+            traffic: Traffic::default(),
+        }
     }
 
     /// This rank's place among those of its host.
@@ -110,6 +126,7 @@ impl Shared {
 
     /// Says what this rank is about to do, for the turn that begins with the next [`Shared::sync`].
     pub(crate) fn announce(&mut self, call: &Call) {
+        self.announced = Some(*call);
         let header = Header::new(call, 0);
         self.segment.write_slot(self.index, self.turn.wrapping_add(1), 0, bytemuck::bytes_of(&header));
     }
@@ -173,7 +190,8 @@ impl Shared {
         let is_missing =
             |&index: &usize| self.segment.progress(index).load(Ordering::Relaxed).wrapping_sub(turn) >= u32::MAX / 2;
         let limit = Some(self.timeout);
-        self.wait(limit, |nap| gate.wait(&self.patience, nap, last), || (0..self.members.len()).filter(is_missing))
+        let missing = || (0..self.members.len()).filter(is_missing);
+        self.wait((self.announced, limit), |nap| gate.wait(&self.patience, nap, last), missing)
             .map_err(|(index, cause)| TransportError::receiving(self.members[index], cause))
     }
 
@@ -181,18 +199,22 @@ impl Shared {
     /// gone or has been silent for longer than `limit`, or it is aborted.
     fn wait<M: Iterator<Item = usize>>(
         &self,
-        limit: Option<Duration>,
+        (call, limit): (Option<Call>, Option<Duration>),
         nap: impl Fn(Duration) -> bool,
         missing: impl Fn() -> M,
     ) -> Result<(), (usize, Cause)> {
         // Counted in naps: a process that was suspended for long has waited no longer than the one that it was in.
-        let mut waited = Duration::ZERO;
+        let (mut waited, mut sign) = (Duration::ZERO, None);
         while !nap(NAP.min(self.timeout)) {
             if let Some(index) = missing().find(|&index| !self.is_alive(index)) {
                 // It may have finished its part before it left.
                 return if nap(Duration::ZERO) { Ok(()) } else { Err((index, Cause::Closed)) };
             }
             waited += NAP;
+            if let (None, Some(call)) = (&sign, call) {
+                let peers = missing().map(|index| self.members[index]).collect();
+                sign = Some(self.watch.show(call, peers, waited));
+            }
             let given_up = if self.aborter.is_aborted() {
                 Some(Cause::Aborted)
             } else {
@@ -290,7 +312,7 @@ impl Shared {
             let bell = self.segment.bell(self.index);
             let limit = call.collective.counts_silence().then_some(self.timeout);
             self.wait(
-                limit,
+                (Some(*call), limit),
                 |nap| bell.wait(&self.patience, Some(nap), || ready(&self.segment)),
                 || std::iter::once(on),
             )

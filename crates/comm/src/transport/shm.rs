@@ -15,6 +15,7 @@ use super::tcp::Tcp;
 use super::{Aborter, Cause, Incoming, Outgoing, Shared, Traffic, Transport, TransportError};
 use crate::call::{Call, Collective};
 use crate::element::ElementType;
+use crate::watch::Watch;
 
 /// How long a rank that waits for others of its own host does not look whether one of another has sent something.
 const TURN: Duration = Duration::from_millis(1);
@@ -65,11 +66,12 @@ impl Shm {
         let segment = Arc::new(Segment::map(file, members.len()).map_err(failed)?);
         let lifelines = members
             .iter()
-            .map(|&member| (member != rank).then(|| tcp.peer(member).try_clone()).transpose())
+            .map(|&member| (member != rank).then(|| tcp.socket(member).try_clone()).transpose())
             .collect::<Result<_, _>>()
             .map_err(failed)?;
         let places = (0..world).map(place).collect();
-        let shared = Shared::new(segment, index, members, lifelines, tcp.timeout(), tcp.aborter());
+        let mut shared = Shared::new(segment, index, members, lifelines, tcp.timeout(), tcp.aborter());
+        shared.watch = tcp.watch();
         Ok(Self { tcp, shared, places, tray: tray() })
     }
 
@@ -190,6 +192,10 @@ impl Transport for Shm {
 
     fn aborter(&self) -> Aborter {
         self.tcp.aborter()
+    }
+
+    fn watch(&self) -> Watch {
+        self.tcp.watch()
     }
 
     fn split(&mut self, members: &[usize]) -> Result<Box<dyn Transport>, TransportError> {

@@ -6,7 +6,6 @@
 //! behind it lets the next message begin at a multiple of 32 again.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
-use std::net::TcpStream;
 
 use bytemuck::{Pod, Zeroable};
 
@@ -50,6 +49,8 @@ pub(super) struct StreamWriter<'a> {
     data: &'a [u8],
     /// Bytes written of front, data and tail.
     written: usize,
+    /// Whether they have all left this process.
+    flushed: bool,
 }
 
 impl<'a> StreamWriter<'a> {
@@ -60,10 +61,14 @@ impl<'a> StreamWriter<'a> {
         header.lead = lead as u32;
         let mut front = [0; Header::LENGTH + PLACES];
         front[..Header::LENGTH].copy_from_slice(bytemuck::bytes_of(&header));
-        Self { to: outgoing.to, front, front_length: Header::LENGTH + lead, data, written: 0 }
+        Self { to: outgoing.to, front, front_length: Header::LENGTH + lead, data, written: 0, flushed: false }
     }
 
     pub fn is_done(&self) -> bool {
+        self.flushed
+    }
+
+    fn is_written(&self) -> bool {
         self.written == (self.front_length + self.data.len()).next_multiple_of(PLACES)
     }
 
@@ -72,7 +77,10 @@ impl<'a> StreamWriter<'a> {
     }
 
     /// Writes what the connection takes, up to a burst.
-    pub fn advance(&mut self, mut stream: &TcpStream) -> Result<bool, Cause> {
+    pub fn advance(&mut self, mut stream: impl Write) -> Result<bool, Cause> {
+        if self.is_written() {
+            return self.flush(stream);
+        }
         let done = self.written.saturating_sub(self.front_length).min(self.data.len());
         let (end, length) = ((done + BURST).min(self.data.len()), self.front_length + self.data.len());
         let tail = if end == self.data.len() { tail(length) } else { 0 };
@@ -85,11 +93,24 @@ impl<'a> StreamWriter<'a> {
         match stream.write_vectored(&parts) {
             Ok(count) => {
                 self.written += count;
+                if self.is_written() {
+                    self.flush(stream)?;
+                }
                 Ok(count > 0)
             }
             Err(error) if is_transient(&error) => Ok(false),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Sends what was written and still waits, as what is encrypted may.
+    fn flush(&mut self, mut stream: impl Write) -> Result<bool, Cause> {
+        match stream.flush() {
+            Ok(()) => self.flushed = true,
+            Err(error) if is_transient(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(self.flushed)
     }
 }
 
@@ -135,7 +156,7 @@ impl<'a, 'b> StreamReader<'a, 'b> {
     }
 
     /// Reads what has arrived, up to a piece.
-    pub fn advance(&mut self, stream: &TcpStream) -> Result<bool, Cause> {
+    pub fn advance(&mut self, stream: impl Read) -> Result<bool, Cause> {
         let (header_was_open, before) = (self.read < Header::LENGTH, self.data_read());
         match self.read_from(stream) {
             Ok(0) => return Err(Cause::Closed),
@@ -155,7 +176,7 @@ impl<'a, 'b> StreamReader<'a, 'b> {
         self.read.saturating_sub(self.front_length).min(self.bytes)
     }
 
-    fn read_from(&mut self, mut stream: &TcpStream) -> std::io::Result<usize> {
+    fn read_from(&mut self, mut stream: impl Read) -> std::io::Result<usize> {
         let (done, bytes) = (self.data_read(), self.bytes);
         let decided = self.sink.bytes().is_some();
         let front = &mut self.front[self.read.min(self.front_length)..self.front_length];
@@ -207,7 +228,7 @@ impl<'a, 'b> StreamReader<'a, 'b> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
     use super::*;
     use crate::call::Collective;

@@ -1,10 +1,11 @@
 //! Ranks that are processes: one TCP connection between each pair.
 //!
-//! [`crate::rendezvous::join`] makes the connections. They are non-blocking, and `poll` waits for whichever direction
+//! [`crate::rendezvous`] makes the connections. They are non-blocking, and `poll` waits for whichever direction
 //! can move next, so that a transfer sends and receives at once without a second thread.
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::ops::Add;
 use std::time::{Duration, Instant};
 
 use ringstep_cpu::wait::Patience;
@@ -13,7 +14,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::stream::{Line, StreamReader, StreamWriter, tray};
 use super::{Aborter, Cause, DEFAULT_TIMEOUT, Incoming, Outgoing, Traffic, Transport, TransportError};
 use crate::call::Call;
-use crate::rendezvous::{self, Meeting, Token};
+use crate::connection::Connection;
+use crate::rendezvous::{Invitation, Meeting, Secret};
+use crate::watch::Watch;
 
 /// How often it tries between two looks at the clock.
 const LOOKS: u32 = 4;
@@ -25,11 +28,14 @@ const SLICE: Duration = Duration::from_millis(50);
 pub struct Tcp {
     rank: usize,
     /// Indexed by rank; there is none to oneself.
-    peers: Vec<Option<TcpStream>>,
+    peers: Vec<Option<Connection>>,
     timeout: Duration,
     aborter: Aborter,
+    watch: Watch,
     call: Option<Call>,
     hosts: Vec<usize>,
+    /// What lets ranks into the groups that are made of this one.
+    secret: Secret,
     /// To sleep and be woken takes longer than most messages, so it looks again for a while before.
     patience: Patience,
     /// Where what arrives waits until it is folded.
@@ -39,10 +45,16 @@ pub struct Tcp {
 
 impl Tcp {
     /// Takes over connected streams, one for each other rank.
-    pub(crate) fn new(rank: usize, peers: Vec<Option<TcpStream>>, hosts: Vec<usize>) -> std::io::Result<Self> {
+    pub(crate) fn new(
+        rank: usize,
+        peers: Vec<Option<Connection>>,
+        hosts: Vec<usize>,
+        secret: Secret,
+    ) -> std::io::Result<Self> {
         for stream in peers.iter().flatten() {
-            stream.set_nonblocking(true)?;
-            stream.set_nodelay(true)?;
+            stream.socket().set_nonblocking(true)?;
+            stream.socket().set_nodelay(true)?;
+            stream.count();
         }
         let patience = Patience::among(hosts.iter().filter(|&&host| host == hosts[rank]).count());
         let (timeout, aborter) = (DEFAULT_TIMEOUT, Aborter::default());
@@ -52,8 +64,10 @@ impl Tcp {
             peers,
             timeout,
             aborter,
+            watch: Watch::default(),
             call: None,
             hosts,
+            secret,
             tray: tray(),
             traffic: Traffic::default(),
         })
@@ -65,7 +79,7 @@ impl Tcp {
         self
     }
 
-    /// Says which ranks are on which host; without that, those of one address are on one.
+    /// Says which ranks are on which host; without that, it is what they found out when they met.
     pub fn with_hosts(mut self, hosts: Vec<usize>) -> Self {
         assert_eq!(hosts.len(), self.world());
         self.hosts = hosts;
@@ -76,16 +90,25 @@ impl Tcp {
         self.call.expect("a call has begun")
     }
 
-    pub(super) fn peer(&self, rank: usize) -> &TcpStream {
+    pub(super) fn peer(&self, rank: usize) -> &Connection {
         self.peers[rank].as_ref().expect("no rank sends to itself")
     }
 
-    /// The address that the others reach this rank at.
-    fn address(&self) -> std::io::Result<IpAddr> {
-        match self.peers.iter().flatten().next() {
-            Some(stream) => stream.local_addr().map(|address| address.ip()),
-            None => Ok(std::net::Ipv4Addr::LOCALHOST.into()),
+    pub(super) fn socket(&self, rank: usize) -> &TcpStream {
+        self.peer(rank).socket()
+    }
+
+    /// Where this rank listens for those of another group, and where it finds itself: on loopback, or, if some ranks are
+    /// elsewhere, at any address, since each may know this host by another.
+    fn addresses(&self) -> std::io::Result<(IpAddr, IpAddr)> {
+        let mut own: IpAddr = Ipv4Addr::LOCALHOST.into();
+        for stream in self.peers.iter().flatten() {
+            own = stream.socket().local_addr()?.ip().to_canonical();
+            if !own.is_loopback() {
+                return Ok((Ipv6Addr::UNSPECIFIED.into(), own));
+            }
         }
+        Ok((own, own))
     }
 
     /// Sleeps until one of the wanted directions can move.
@@ -95,18 +118,22 @@ impl Tcp {
             (None, to) => TransportError::sending(to.expect("something is waited for"), cause),
         };
         let mut sockets = Vec::with_capacity(2);
-        sockets.extend(writing.map(|to| PollFd::new(self.peer(to), PollFlags::OUT)));
-        sockets.extend(reading.map(|from| PollFd::new(self.peer(from), PollFlags::IN)));
+        sockets.extend(writing.map(|to| PollFd::new(self.socket(to), PollFlags::OUT)));
+        sockets.extend(reading.map(|from| PollFd::new(self.socket(from), PollFlags::IN)));
         // In slices: a process that was suspended for long has waited no longer than the one that it was in.
         let counts = self.call().collective.counts_silence();
-        let mut waited = Duration::ZERO;
+        let (mut waited, mut sign) = (Duration::ZERO, None);
         while waited < self.timeout {
             let slice = (self.timeout - waited).min(SLICE);
             match poll_until(&mut sockets, Instant::now() + slice) {
                 Ok(true) => return Ok(()),
                 Ok(false) if self.aborter.is_aborted() => return Err(blame(Cause::Aborted)),
-                Ok(false) if counts => waited += slice,
-                Ok(false) => {}
+                Ok(false) => {
+                    sign.get_or_insert_with(|| {
+                        self.watch.show(self.call(), vec![reading.or(writing).unwrap_or(0)], slice)
+                    });
+                    waited += if counts { slice } else { Duration::ZERO };
+                }
                 Err(error) => return Err(blame(error.into())),
             }
         }
@@ -115,18 +142,19 @@ impl Tcp {
 
     /// Which of these has sent something, within a time; of several the first.
     pub(super) fn readable(&self, from: &[usize], deadline: Instant) -> Result<Option<usize>, TransportError> {
-        let mut sockets: Vec<_> = from.iter().map(|&peer| PollFd::new(self.peer(peer), PollFlags::IN)).collect();
+        let mut sockets: Vec<_> = from.iter().map(|&peer| PollFd::new(self.socket(peer), PollFlags::IN)).collect();
         let failed = |peer: usize, cause: Cause| TransportError::receiving(peer, cause);
-        if !poll_until(&mut sockets, deadline).map_err(|error| failed(from[0], error.into()))? {
-            return Ok(None);
-        }
+        // What has been read already and waits to be decrypted or taken, no socket tells of.
+        let has_data = |peer: usize| self.peer(peer).has_data();
+        let deadline = if from.iter().any(|&peer| has_data(peer)) { Instant::now() } else { deadline };
+        poll_until(&mut sockets, deadline).map_err(|error| failed(from[0], error.into()))?;
         let mut gone = None;
         for (&peer, socket) in from.iter().zip(&sockets) {
-            if socket.revents().is_empty() {
+            if socket.revents().is_empty() && !has_data(peer) {
                 continue;
             }
             // A connection that was closed is readable too.
-            match self.peer(peer).peek(&mut [0]) {
+            match self.peer(peer).peek() {
                 Ok(0) => gone = gone.or(Some(failed(peer, Cause::Closed))),
                 Ok(_) => return Ok(Some(peer)),
                 Err(error) if is_transient(&error) => {}
@@ -143,15 +171,14 @@ impl Tcp {
         let rendezvous_failed = |error| TransportError::receiving(leader, Cause::Rendezvous(Box::new(error)));
         let place = members.iter().position(|&member| member == self.rank).expect("this rank is a member");
 
-        // The first member hosts a meeting and tells the others where: port, token.
+        // The first member hosts a meeting and tells the others where: the port, and what its secret is derived from.
         let mut invitation = [0; 18];
-        let mut address = self.address().map_err(|error| at_leader(error.into()))?;
+        let (listen, mut address) = self.addresses().map_err(|error| at_leader(error.into()))?;
         if place == 0 {
-            let mut token = Token::default();
-            getrandom::fill(&mut token).map_err(|error| at_leader(Cause::Io(error.into())))?;
-            let meeting = Meeting::open(address, token).map_err(rendezvous_failed)?;
+            getrandom::fill(&mut invitation[2..]).map_err(|error| at_leader(Cause::Io(error.into())))?;
+            let at = SocketAddr::new(listen, 0);
+            let mut meeting = Meeting::open(at, self.secret.derive(&invitation[2..])).map_err(rendezvous_failed)?;
             invitation[..2].copy_from_slice(&meeting.address().port().to_le_bytes());
-            invitation[2..].copy_from_slice(&token);
             let (world, timeout) = (members.len(), self.timeout);
             // Whoever does not come is missed by the others too, who say so.
             std::thread::spawn(move || meeting.host(world, timeout));
@@ -160,12 +187,12 @@ impl Tcp {
             }
         } else {
             self.recv(leader, &mut invitation)?;
-            address = self.peer(leader).peer_addr().map_err(|error| at_leader(error.into()))?.ip();
+            address = self.socket(leader).peer_addr().map_err(|error| at_leader(error.into()))?.ip();
         }
         let port = u16::from_le_bytes([invitation[0], invitation[1]]);
-        let token = invitation[2..].try_into().expect("sixteen bytes");
-        let joined = rendezvous::join(SocketAddr::new(address, port), token, place, members.len(), self.timeout)
-            .map_err(rendezvous_failed)?;
+        let (meeting, secret) = (SocketAddr::new(address, port), self.secret.derive(&invitation[2..]));
+        let invitation = Invitation { meeting, secret, listen: Some(listen).filter(IpAddr::is_unspecified) };
+        let joined = invitation.join(place, members.len(), self.timeout).map_err(rendezvous_failed)?;
         let hosts = members.iter().map(|&member| self.hosts[member]).collect();
         Ok(joined.with_timeout(self.timeout).with_hosts(hosts))
     }
@@ -228,7 +255,8 @@ impl Transport for Tcp {
     }
 
     fn traffic(&self) -> Traffic {
-        self.traffic
+        let overhead = |peer: &Connection| Traffic { wire: peer.overhead(), ..Traffic::default() };
+        self.peers.iter().flatten().map(overhead).fold(self.traffic, Traffic::add)
     }
 
     fn timeout(&self) -> Duration {
@@ -237,6 +265,10 @@ impl Transport for Tcp {
 
     fn aborter(&self) -> Aborter {
         self.aborter.clone()
+    }
+
+    fn watch(&self) -> Watch {
+        self.watch.clone()
     }
 
     fn split(&mut self, members: &[usize]) -> Result<Box<dyn Transport>, TransportError> {

@@ -4,12 +4,14 @@ use std::net::Ipv4Addr;
 use std::thread;
 use std::time::Duration;
 
+use ringstep_comm::Group;
+use ringstep_comm::rendezvous::{Encryption, Invitation, Meeting, Secret};
 use ringstep_comm::transport::shm::Shm;
 use ringstep_comm::transport::tcp::Tcp;
 use ringstep_comm::transport::{Net, Shaped, Transport, mem};
-use ringstep_comm::{Group, rendezvous};
 
-pub const TRANSPORTS: [&str; 6] = ["mem", "tcp", "shm", "tcp on 2 hosts", "shm on 2 hosts", "tcp, shaped"];
+pub const TRANSPORTS: [&str; 8] =
+    ["mem", "tcp", "shm", "tcp on 2 hosts", "shm on 2 hosts", "tcp, shaped", "tcp, tls", "shm, tls, on 2 hosts"];
 
 /// Links that take a moment of their own for every message, and no more, so that tests take no longer.
 const LINKS: Net = Net { bytes_per_second: 1e12, latency: Duration::ZERO };
@@ -42,15 +44,16 @@ pub fn on_patient_ranks<R: Send>(
         let ends = mem::mesh(world).into_iter();
         return on_threads(ends.map(|end| Box::new(move || boxed(end.with_timeout(timeout))) as Box<_>).collect());
     }
-    let token = [7; 16];
-    let meeting = rendezvous::Meeting::open(Ipv4Addr::LOCALHOST.into(), token).unwrap();
-    let address = meeting.address();
+    let encryption = if transport.contains("tls") { Encryption::Everywhere } else { Encryption::None };
+    let secret = Secret::of(b"test").encrypting(encryption);
+    let mut meeting = Meeting::open((Ipv4Addr::LOCALHOST, 0).into(), secret.clone()).unwrap();
+    let invitation = Invitation::new(meeting.address(), secret);
     thread::spawn(move || meeting.host(world, PATIENCE).unwrap());
     let (shm, shaped) = (transport.starts_with("shm"), transport.ends_with("shaped"));
     let end = |rank: usize| -> Box<dyn FnOnce() -> Box<dyn Transport> + Send> {
-        let hosts = hosts.clone();
+        let (hosts, invitation) = (hosts.clone(), invitation.clone());
         Box::new(move || {
-            let tcp: Tcp = rendezvous::join(address, token, rank, world, PATIENCE).unwrap();
+            let tcp: Tcp = invitation.join(rank, world, PATIENCE).unwrap();
             let tcp = tcp.with_timeout(timeout).with_hosts(hosts);
             match (shm, shaped) {
                 (true, _) => boxed(Shm::over(tcp).unwrap()),

@@ -1,17 +1,16 @@
 //! Every collective, operation, element type, algorithm and transport against closed forms.
 
+#[path = "../common/mod.rs"]
 mod common;
-
-use std::sync::Barrier;
-use std::time::{Duration, Instant};
+mod messages;
+mod traffic;
 
 use common::{TRANSPORTS, on_ranks};
 use half::{bf16, f16};
 use proptest::prelude::*;
 use ringstep_comm::collective::chunk;
-use ringstep_comm::log::With;
-use ringstep_comm::transport::{Traffic, mem};
-use ringstep_comm::{Algorithm, Element, Gathered, Group, How, Op, cost};
+use ringstep_comm::transport::mem;
+use ringstep_comm::{Algorithm, Element, Group, How, Op};
 
 /// None, one, fewer than ranks, primes, and more than fits a block, a slot or a pipe.
 const LENGTHS: [usize; 6] = [0, 1, 3, 64, 1009, 70_001];
@@ -45,7 +44,7 @@ fn expected_element<T: Element>(world: usize, index: usize, op: Op) -> T {
 }
 
 fn possible(algorithm: Algorithm, group: &mut Group) -> bool {
-    !algorithm.needs_shared_memory() || group.can_be_direct()
+    !algorithm.needs_shared_memory() || group.topology().all_share_memory()
 }
 
 fn check_all_reduce<T: Element>(group: &mut Group, length: usize, op: Op, how: How) {
@@ -89,110 +88,6 @@ fn all_reduce_agrees_with_closed_forms() {
                 }
             });
         }
-    }
-}
-
-#[test]
-fn counted_bytes_are_those_of_the_cost_model() {
-    for transport in TRANSPORTS {
-        let shared = !transport.starts_with("tcp");
-        for world in 1..=9 {
-            let traffic = on_ranks(transport, world, |group| {
-                let (rank, hosts) = (group.rank(), group.hosts());
-                let mut traffic = Vec::new();
-                for algorithm in Algorithm::ALL.into_iter().filter(|&it| possible(it, group)).collect::<Vec<_>>() {
-                    for length in LENGTHS {
-                        let before = group.traffic();
-                        group.all_reduce(&mut vec![1.0f64; length], Op::Sum, algorithm).unwrap();
-                        let passed = group.traffic() - before;
-                        let formula = cost::bytes_sent(algorithm, rank, &hosts, shared, length, 8) as u64;
-                        let place = format!("{algorithm:?} on {transport}, rank {rank} of {world}, {length}");
-                        assert_eq!(passed.payload[0], formula, "{place}");
-                        let by_messages =
-                            algorithm != Algorithm::Direct && (!shared || algorithm != Algorithm::Hierarchical);
-                        for way in [0, 1] {
-                            // A header, and what keeps data in its place.
-                            let least = passed.payload[way] + if by_messages { 32 * passed.messages[way] } else { 0 };
-                            assert!(passed.wire[way] >= least, "{place}: {passed:?}");
-                            assert!(
-                                passed.wire[way] <= passed.payload[way] + 95 * passed.messages[way],
-                                "{place}: {passed:?}"
-                            );
-                        }
-                        traffic.push((by_messages, passed));
-                    }
-                }
-                traffic
-            });
-            // What some send, others receive.
-            for at in 0..traffic[0].len() {
-                let by_messages = traffic[0][at].0;
-                let total = traffic.iter().fold(Traffic::default(), |sum, rank| sum + rank[at].1);
-                assert_eq!(total.messages[0], total.messages[1], "{transport}, {world} ranks");
-                if by_messages {
-                    assert_eq!(total.payload[0], total.payload[1], "{transport}, {world} ranks");
-                    assert_eq!(total.wire[0], total.wire[1], "{transport}, {world} ranks");
-                }
-            }
-        }
-    }
-}
-
-/// In shared memory each of p ranks reads what the p-1 others have laid out: flat all of it, chunked its chunk of it and
-/// their chunks of the result.
-#[test]
-fn what_is_read_in_shared_memory_counts_as_received() {
-    for (elements, received) in [(100, 3 * 800), (40_000, 3 * 80_000 + 3 * 80_000)] {
-        let traffic = on_ranks("mem", 4, |group| {
-            group.all_reduce(&mut vec![1.0f64; elements], Op::Sum, Algorithm::Direct).unwrap();
-            group.traffic()
-        });
-        assert!(traffic.iter().all(|traffic| traffic.payload[1] == received && traffic.wire == traffic.payload));
-    }
-}
-
-#[test]
-fn recorded_exchanges_are_those_that_were_made() {
-    on_ranks("mem", 2, |group| {
-        let (rank, mut exchanges) = (group.rank(), Vec::new());
-        group.barrier().unwrap();
-        group.record(true);
-        group.label(3);
-        group.broadcast(&mut [1.0f32; 5], 0).unwrap();
-        group.label(4);
-        let mut lent = [0u8; 7];
-        let each = |group: &mut Group, lent: &mut [u8; 7]| match rank {
-            0 => group.send(lent, 1),
-            _ => group.recv(lent, 0),
-        };
-        group.while_doing(each, |queue| queue.push(&mut lent)).unwrap();
-        group.barrier().unwrap();
-        group.take_exchanges(&mut exchanges);
-        let seen: Vec<_> = exchanges.iter().map(|it| (it.call.to_string(), it.with, it.label, it.beside)).collect();
-        let with = if rank == 0 { With::To(1) } else { With::From(0) };
-        let expected = [
-            ("broadcast #2 (5 f32, root 0)".to_owned(), With::All, 3, false),
-            ("send/recv #1 (7 u8)".to_owned(), with, 4, true),
-            ("barrier #3 (0 u8)".to_owned(), With::All, 4, false),
-        ];
-        assert_eq!(seen, expected);
-        assert!(exchanges.iter().all(|it| it.began <= it.ended));
-        assert!(exchanges.is_sorted_by_key(|it| it.ended));
-        group.record(false);
-        group.barrier().unwrap();
-        group.take_exchanges(&mut exchanges);
-        assert_eq!(exchanges.len(), 3);
-    });
-}
-
-#[test]
-fn the_ring_sends_exactly_its_share_when_the_slice_divides() {
-    for world in 2..=9 {
-        let sent = on_ranks("mem", world, |group| {
-            group.all_reduce(&mut vec![1.0f32; world * 1000], Op::Sum, Algorithm::Ring).unwrap();
-            group.bytes_sent()
-        });
-        assert_eq!(sent, vec![(2 * (world - 1) * 1000 * 4) as u64; world]);
     }
 }
 
@@ -311,114 +206,6 @@ fn check_others(group: &mut Group, length: usize) {
         assert!((0..length).all(|i| received[i] == mine(left, i)));
     }
     group.barrier().unwrap();
-}
-
-/// Part of rank `from` for rank `to`: empty, some bytes, or more than fits a pipe.
-fn part(from: usize, to: usize) -> Vec<u8> {
-    let length = [0, 5, 33, 20_000, 300_001][(from * 3 + to) % 5];
-    (0..length).map(|i| (i * 7 + from * 31 + to) as u8).collect()
-}
-
-#[test]
-fn parts_of_any_length_arrive() {
-    for transport in TRANSPORTS {
-        for world in 1..=9 {
-            on_ranks(transport, world, |group| {
-                let (rank, mut all) = (group.rank(), Gathered::default());
-                for turn in 0..3 {
-                    let before = group.traffic();
-                    group.all_gather_varied(&part(rank, turn), 300_001, &mut all).unwrap();
-                    assert!(all.parts().eq((0..world).map(|from| part(from, turn))), "{transport}, {world} ranks");
-                    let passed = group.traffic() - before;
-                    // All parts but that of the right neighbour go out, all but its own come in.
-                    let all_but =
-                        |out: usize| all.parts().enumerate().filter(|it| it.0 != out).map(|it| it.1.len()).sum();
-                    let expected: [usize; 2] = [all_but((rank + 1) % world), all_but(rank)];
-                    assert_eq!(passed.payload, expected.map(|bytes| bytes as u64));
-
-                    let outgoing: Vec<_> = (0..world).map(|to| part(rank, to + turn)).collect();
-                    group.exchange_varied(&outgoing, 300_001, &mut all).unwrap();
-                    assert!(
-                        all.parts().eq((0..world).map(|from| part(from, rank + turn))),
-                        "{transport}, {world} ranks"
-                    );
-                }
-                let mut received = vec![9; 77];
-                if rank == 0 {
-                    (1..world).for_each(|to| group.send_varied(&part(0, to), 400_000, to).unwrap());
-                }
-                if rank > 0 {
-                    group.recv_varied(0, 400_000, &mut received).unwrap();
-                    assert_eq!(received, part(0, rank));
-                }
-            });
-        }
-    }
-}
-
-/// Rank 0 receives from all others, whoever comes: everything arrives, and what comes from one comes in order.
-#[test]
-fn whoever_has_sent_something_is_received_from() {
-    const MESSAGES: usize = 40;
-    for transport in TRANSPORTS {
-        for world in [2, 4, 6] {
-            on_ranks(transport, world, |group| {
-                let (rank, limit) = (group.rank(), 300_001);
-                if rank > 0 {
-                    for turn in 0..MESSAGES {
-                        if turn % (rank + 4) == 0 {
-                            std::thread::sleep(Duration::from_micros(700 * rank as u64));
-                        }
-                        group.send_varied(&part(rank, turn), limit, 0).unwrap();
-                    }
-                    return;
-                }
-                let (mut counts, mut message) = (vec![0; world], Vec::new());
-                loop {
-                    let others: Vec<usize> = (1..world).filter(|&from| counts[from] < MESSAGES).collect();
-                    if others.is_empty() {
-                        break;
-                    }
-                    let until = Some(Instant::now() + Duration::from_micros(100));
-                    if let Some(from) = group.recv_any(&others, limit, &mut message, until).unwrap() {
-                        assert!(message == part(from, counts[from]), "{transport}, {world} ranks");
-                        counts[from] += 1;
-                    }
-                }
-            });
-        }
-    }
-}
-
-#[test]
-fn those_that_have_sent_something_take_turns() {
-    for transport in TRANSPORTS {
-        let (sent, received) = (Barrier::new(4), Barrier::new(4));
-        on_ranks(transport, 4, |group| {
-            let mut message = Vec::new();
-            if group.rank() == 0 {
-                let nobody = group.recv_any(&[3, 1, 2], 8, &mut message, Some(Instant::now())).unwrap();
-                assert_eq!(nobody, None, "{transport}");
-            }
-            sent.wait();
-            if group.rank() > 0 {
-                (0..3).for_each(|turn| group.send_varied(&[turn], 8, 0).unwrap());
-            }
-            received.wait();
-            if group.rank() == 0 {
-                for turn in 0..3 {
-                    for from in [3, 1, 2] {
-                        assert_eq!(
-                            group.recv_any(&[3, 1, 2], 8, &mut message, None).unwrap(),
-                            Some(from),
-                            "{transport}"
-                        );
-                        assert_eq!(message, [turn]);
-                    }
-                }
-            }
-        });
-    }
 }
 
 #[test]

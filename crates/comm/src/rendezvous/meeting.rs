@@ -1,0 +1,208 @@
+//! Whoever hosts: waits until all are there, and tells everyone where the others are.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::door::Door;
+use super::host::{HostId, numbered};
+use super::line::Line;
+use super::proof::{Introduction, Secret};
+use super::{RendezvousError, Role, failed};
+use crate::connection::Connection;
+
+/// The place where the processes and the ranks of one job meet.
+#[derive(Debug)]
+pub struct Meeting {
+    door: Door,
+    address: SocketAddr,
+    /// How many times ranks have met here.
+    generation: u32,
+}
+
+/// How soon a host notices that its meeting is called off.
+pub(super) const LOOK: Duration = Duration::from_millis(20);
+
+/// Somebody who has come.
+struct Guest {
+    introduction: Introduction,
+    stream: Connection,
+}
+
+impl Meeting {
+    /// Listens at this address; port 0 is one of the system's choice.
+    pub fn open(at: SocketAddr, secret: Secret) -> Result<Self, RendezvousError> {
+        let door = Door::open(at, secret)?;
+        let address = door.address()?;
+        Ok(Self { door, address, generation: 0 })
+    }
+
+    /// Where to send the ranks.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What whoever wants to come must know.
+    pub fn secret(&self) -> &Secret {
+        self.door.secret()
+    }
+
+    /// Waits until `world` ranks are there, then tells everyone where the others are. Ranks may meet any number of times, each
+    /// time as a new generation.
+    pub fn host(&mut self, world: usize, timeout: Duration) -> Result<(), RendezvousError> {
+        self.host_unless(&AtomicBool::new(false), world, timeout)
+    }
+
+    /// The same, unless it is called off meanwhile: those who are there then learn that it has ended.
+    pub fn host_unless(&mut self, off: &AtomicBool, world: usize, timeout: Duration) -> Result<(), RendezvousError> {
+        let guests = self.gather(Role::Rank, (0, world), timeout, off)?;
+        self.generation += 1;
+        let hosts: Vec<HostId> = guests.iter().map(|guest| guest.introduction.host).collect();
+        let hosts = numbered(&hosts);
+        for (rank, reader) in guests.iter().enumerate() {
+            let failed = || failed(format!("send the directory to rank {rank}"));
+            let mut entries = Vec::with_capacity(world);
+            for (guest, &host) in guests.iter().zip(&hosts) {
+                let address = address_for(guest, reader).map_err(failed())?;
+                entries.push(Entry { address, host });
+            }
+            let directory = Directory { generation: self.generation, entries };
+            let mut line = Line::new(reader.stream.clone(), timeout).map_err(failed())?;
+            line.send(directory.to_text().as_bytes()).map_err(failed())?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all processes but the first, which is this one, are there; returns the lines to them.
+    pub fn assemble(&mut self, processes: usize, timeout: Duration) -> Result<Vec<Line>, RendezvousError> {
+        let guests = self.gather(Role::Process, (1, processes), timeout, &AtomicBool::new(false))?;
+        let line = |guest: Guest| {
+            let number = guest.introduction.number;
+            Line::new(guest.stream, timeout).map_err(failed(format!("process {number}")))
+        };
+        guests.into_iter().map(line).collect()
+    }
+
+    /// Waits until all with these numbers, from `first` on, are there.
+    fn gather(
+        &mut self,
+        role: Role,
+        (first, of): (usize, usize),
+        timeout: Duration,
+        off: &AtomicBool,
+    ) -> Result<Vec<Guest>, RendezvousError> {
+        let deadline = Instant::now() + timeout;
+        let mut seats: Vec<Option<Guest>> = (first..of).map(|_| None).collect();
+        while seats.iter().any(Option::is_none) {
+            let admitted = self.door.admit(deadline.min(Instant::now() + LOOK))?;
+            if off.load(Ordering::Relaxed) {
+                return Err(RendezvousError::CalledOff);
+            }
+            let Some((introduction, stream)) = admitted else {
+                if Instant::now() < deadline {
+                    continue;
+                }
+                let missing = (first..of).filter(|&number| seats[number - first].is_none()).collect();
+                let strangers = self.door.strangers;
+                return Err(RendezvousError::Missing { who: role, missing, of, waited: timeout, strangers });
+            };
+            if introduction.role != role {
+                continue; // It will find out that this is not what it came for.
+            }
+            let guest = Guest { introduction, stream };
+            if guest.is_gone() {
+                continue; // It may have been one of those who met before.
+            }
+            let (number, theirs) = (introduction.number as usize, introduction.of as usize);
+            let seat = number.checked_sub(first).and_then(|seat| seats.get_mut(seat));
+            // Whoever was here and is gone has come again.
+            let free = |seat: &&mut Option<Guest>| seat.as_ref().is_none_or(Guest::is_gone) && theirs == of;
+            let not_free = RendezvousError::NotFree { who: role, number, of: theirs, expected: of };
+            *seat.filter(free).ok_or(not_free)? = Some(guest);
+        }
+        Ok(seats.into_iter().flatten().collect())
+    }
+}
+
+impl Guest {
+    /// Nobody says anything before the directory is there, so what can be read is the end.
+    fn is_gone(&self) -> bool {
+        let socket = self.stream.socket();
+        let ended = socket.set_nonblocking(true).is_err() || matches!(socket.peek(&mut [0]), Ok(0));
+        socket.set_nonblocking(false).is_err() || ended
+    }
+}
+
+/// Where `reader` finds a rank: at the address that it has announced, or else at that from which it called. One that called by
+/// loopback is on this host, so others find it where they have found this host.
+fn address_for(guest: &Guest, reader: &Guest) -> std::io::Result<SocketAddr> {
+    let seen = guest.stream.socket().peer_addr()?.ip().to_canonical();
+    let announced = IpAddr::from(Ipv6Addr::from(guest.introduction.address)).to_canonical();
+    let reader_is_here = reader.stream.socket().peer_addr()?.ip().to_canonical().is_loopback();
+    let address = match (announced.is_unspecified(), seen.is_loopback()) {
+        (false, _) => announced,
+        (true, true) if !reader_is_here => reader.stream.socket().local_addr()?.ip().to_canonical(),
+        _ => seen,
+    };
+    Ok(SocketAddr::new(address, guest.introduction.port))
+}
+
+/// Where everyone is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Directory {
+    pub generation: u32,
+    pub entries: Vec<Entry>,
+}
+
+/// Where a rank is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub address: SocketAddr,
+    pub host: usize,
+}
+
+impl Directory {
+    /// No directory of so many ranks is longer: an address with a scope and a port is at most 58 characters long.
+    pub fn longest(world: usize) -> usize {
+        16 + 80 * world
+    }
+
+    pub fn to_text(&self) -> String {
+        let line = |entry: &Entry| format!("{} {}\n", entry.address, entry.host);
+        format!("{}\n{}", self.generation, self.entries.iter().map(line).collect::<String>())
+    }
+
+    /// `None` if it makes no sense, or is one of more or fewer ranks.
+    pub fn parse(text: &[u8], world: usize) -> Option<Self> {
+        let mut lines = std::str::from_utf8(text).ok()?.lines();
+        let generation = lines.next()?.parse().ok()?;
+        let entry = |line: &str| {
+            let (address, host) = line.split_once(' ')?;
+            Some(Entry {
+                address: address.parse().ok()?,
+                host: host.parse().ok().filter(|&host: &usize| host < world)?,
+            })
+        };
+        let entries: Vec<Entry> = lines.map(entry).collect::<Option<_>>()?;
+        (entries.len() == world).then_some(Self { generation, entries })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_says_what_was_written() {
+        let entry = |address: &str, host| Entry { address: address.parse().unwrap(), host };
+        let widest = "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff%4294967295]:65535";
+        let entries = vec![entry("10.0.0.2:5000", 0), entry(widest, 1), entry("127.0.0.1:1", 0)];
+        let directory = Directory { generation: 3, entries };
+        let text = directory.to_text();
+        assert!(text.len() <= Directory::longest(3));
+        assert_eq!(Directory::parse(text.as_bytes(), 3).unwrap(), directory);
+        for (nonsense, world) in [(text.as_str(), 2), ("", 0), ("1\n10.0.0.2:5000 7\n", 1), ("1\n10.0.0.2 0\n", 1)] {
+            assert_eq!(Directory::parse(nonsense.as_bytes(), world), None, "{nonsense}");
+        }
+    }
+}
