@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::fetch::{Packing, Piece, Source};
 use crate::{DataError, Dataset, Images, Shape, file};
 
-const SHAPE: Shape = Shape::new(32, 32, 3);
+pub(crate) const SHAPE: Shape = Shape::new(32, 32, 3);
 const CLASSES: usize = 10;
 const CLASS_NAMES: [&str; CLASSES] =
     ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
@@ -62,7 +62,7 @@ fn read(folder: &Path, names: &[&'static str]) -> Result<Images, DataError> {
 }
 
 /// Adds a file's images; the error says what is wrong, without the file's name.
-fn parse(bytes: &[u8], images: &mut Images) -> Result<(), String> {
+pub(crate) fn parse(bytes: &[u8], images: &mut Images) -> Result<(), String> {
     let (records, rest) = bytes.as_chunks::<RECORD>();
     if !rest.is_empty() {
         return Err(format!("truncated: record {} has {} bytes, not {RECORD}", records.len(), rest.len()));

@@ -64,9 +64,6 @@ pub enum Origin {
 /// Told how far a file has come: its name, bytes so far, bytes in all if known.
 pub type Progress<'a> = dyn FnMut(&str, u64, Option<u64>) + 'a;
 
-/// No file of a data set comes near this; whatever does is no data set.
-const MAX_BYTES: u64 = 1 << 30;
-
 /// Puts all files of a data set that are not there yet into a folder.
 pub fn get(source: &Source, origin: &Origin, folder: &Path, progress: &mut Progress<'_>) -> Result<(), DataError> {
     for parcel in parcels(source, folder) {
@@ -138,6 +135,14 @@ struct Parcel<'a> {
     pieces: Vec<&'a Piece>,
 }
 
+/// Whether bytes are an archive with this file, whatever it holds; for fuzzers.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn look_into(bytes: &[u8], name: &'static str) -> bool {
+    let piece = Piece { name, sha256: "" };
+    let parcel = Parcel { name: String::new(), archive: true, pieces: vec![&piece] };
+    parcel.open(bytes.to_vec()).is_err_and(|problem| problem.contains("its sha256 is"))
+}
+
 /// What must be got so that a folder has all files.
 fn parcels<'a>(source: &'a Source, folder: &Path) -> Vec<Parcel<'a>> {
     let missing: Vec<&Piece> = source.files.iter().filter(|piece| verify(folder, piece).is_err()).collect();
@@ -172,7 +177,7 @@ impl<'a> Parcel<'a> {
             let wanted = |piece: &&&Piece| name.as_deref() == Some(OsStr::new(piece.name));
             let Some(&piece) = self.pieces.iter().find(wanted) else { continue };
             let mut bytes = Vec::new();
-            entry.take(MAX_BYTES).read_to_end(&mut bytes).map_err(no_archive)?;
+            entry.take(file::MAX_BYTES).read_to_end(&mut bytes).map_err(no_archive)?;
             check_content(&bytes, piece).map_err(|problem| format!("{} in it: {problem}", piece.name))?;
             files.push(Checked { piece, name: piece.name.to_owned(), bytes });
         }
@@ -235,7 +240,7 @@ impl<'a> Parcel<'a> {
             .into();
         let response = agent.get(&url).call().map_err(|error| format!("{url}: {error}"))?;
         let total = response.body().content_length();
-        let mut reader = response.into_body().into_reader().take(MAX_BYTES);
+        let mut reader = response.into_body().into_reader().take(file::MAX_BYTES);
         let mut bytes = Vec::new();
         let mut buffer = [0; 1 << 16];
         loop {

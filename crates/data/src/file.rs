@@ -2,12 +2,16 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 use sha2::{Digest, Sha256};
 
 use crate::DataError;
+
+/// No file of a data set comes near this; whatever does is no data set.
+pub(crate) const MAX_BYTES: u64 = 1 << 30;
 
 /// Writes beside the target and renames, so that nobody ever sees half a file.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -20,6 +24,26 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
         let _ = fs::remove_file(&partial);
     }
     written
+}
+
+/// The content of a file: not of a device, of which there is no end.
+pub fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
+    let kind = fs::metadata(path)?.file_type();
+    match kind.is_char_device() || kind.is_block_device() {
+        true => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a device, not a file")),
+        false => fs::read(path),
+    }
+}
+
+/// The same for text that somebody has written, which is not long.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    const MOST: u64 = 16 << 20;
+    let mut text = String::new();
+    let length = fs::File::open(path)?.take(MOST).read_to_string(&mut text)?;
+    match length as u64 == MOST {
+        true => Err(io::Error::new(io::ErrorKind::InvalidInput, "no text of this kind is that long")),
+        false => Ok(text),
+    }
 }
 
 /// The path of a file that may be there as `name.gz` or as `name`.
@@ -43,8 +67,11 @@ pub fn gunzip(bytes: Vec<u8>) -> io::Result<Vec<u8>> {
         return Ok(bytes);
     }
     let mut unpacked = Vec::new();
-    MultiGzDecoder::new(&bytes[..]).read_to_end(&mut unpacked)?;
-    Ok(unpacked)
+    let length = MultiGzDecoder::new(&bytes[..]).take(MAX_BYTES).read_to_end(&mut unpacked)?;
+    match length as u64 == MAX_BYTES {
+        true => Err(io::Error::new(io::ErrorKind::InvalidData, "unpacked it is larger than any data set")),
+        false => Ok(unpacked),
+    }
 }
 
 /// The sha256 of some bytes, as `sha256sum` prints it.

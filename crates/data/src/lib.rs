@@ -21,9 +21,15 @@ pub mod canvas;
 pub mod cifar10;
 pub mod fetch;
 pub mod file;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod idx;
 pub mod loader;
 pub mod mnist;
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
 pub mod shard;
 pub mod synthetic;
 
@@ -131,6 +137,11 @@ impl Dataset {
     /// Keeps the first `count` of the images to train on.
     pub fn keep_first(&mut self, count: usize) {
         Arc::make_mut(&mut self.train).truncate(count);
+    }
+
+    /// Keeps the first `count` of the images to test with.
+    pub fn test_with_first(&mut self, count: usize) {
+        Arc::make_mut(&mut self.test).truncate(count);
     }
 }
 

@@ -45,6 +45,8 @@ pub struct Plan {
     pub shard: Shard,
     /// Batches in all; epochs follow each other until then.
     pub steps: usize,
+    /// Batches that are left out at the beginning: someone had them before.
+    pub skip: usize,
     /// What they are put on.
     pub canvas: Canvas,
     /// What happens to them at random.
@@ -59,6 +61,7 @@ const AHEAD: usize = 2;
 /// A plan's batches, one after the other.
 #[derive(Debug)]
 pub struct Loader {
+    plan: Plan,
     /// The one in the consumer's hands.
     current: Batch,
     filled: Receiver<Batch>,
@@ -76,7 +79,7 @@ impl Loader {
         for _ in 0..AHEAD {
             emptied.send(Batch::default()).expect("its receiver is here");
         }
-        let mut filler = Filler::new(plan);
+        let mut filler = Filler::new(plan.clone());
         let thread = thread::Builder::new().name("loader".to_owned()).spawn(move || {
             while let Ok(mut batch) = to_thread.recv() {
                 if !filler.fill(&mut batch) || to_consumer.send(batch).is_err() {
@@ -84,7 +87,13 @@ impl Loader {
                 }
             }
         })?;
-        Ok(Self { current: Batch::default(), filled, emptied: Some(emptied), thread: Some(thread) })
+        Ok(Self { plan, current: Batch::default(), filled, emptied: Some(emptied), thread: Some(thread) })
+    }
+
+    /// Goes on behind so many of the plan's batches, wherever it is.
+    pub fn seek(&mut self, batches: usize) -> io::Result<()> {
+        *self = Self::start(Plan { skip: batches, ..self.plan.clone() })?;
+        Ok(())
     }
 
     /// The next batch, `None` after the last. It may be empty: towards the end of an epoch some ranks run out of images
@@ -140,17 +149,18 @@ struct Filler {
 impl Filler {
     fn new(plan: Plan) -> Self {
         let views = plan.augment.epoch(plan.seed, 0);
-        Self { plan, filled: 0, order: Vec::new(), views }
+        Self { filled: plan.skip, plan, order: Vec::new(), views }
     }
 
     /// Fills the next batch, or says that there is none.
     fn fill(&mut self, batch: &mut Batch) -> bool {
-        let Plan { images, shard, steps, canvas, augment, seed } = &self.plan;
-        if self.filled == *steps {
+        let Plan { images, shard, steps, canvas, augment, seed, .. } = &self.plan;
+        if self.filled >= *steps {
             return false;
         }
-        let (epoch, step) = (self.filled / shard.steps(), self.filled % shard.steps());
-        if step == 0 {
+        let (epoch, step) = shard.place(self.filled);
+        // At the beginning of an epoch, or of the loader.
+        if step == 0 || self.filled == self.plan.skip {
             shard.epoch_into(epoch, &mut self.order);
             self.views = augment.epoch(*seed, epoch);
         }
@@ -183,10 +193,11 @@ mod tests {
 
     fn plan(data: &Dataset, rank: usize, world: usize, batch: usize, epochs: usize) -> Plan {
         let deal = crate::shard::Deal::Strided;
-        let shard = Shard { images: data.train.len(), rank, world, batch, shuffle: Some(4), deal };
+        let shard = Shard { images: data.train.len(), rank, world, batch, shuffle: Some(4), deal, taken: (0, 0) };
         Plan {
             images: Arc::clone(&data.train),
             steps: epochs * shard.steps(),
+            skip: 0,
             shard,
             canvas: Canvas::new(data, 8, 8),
             augment: Augment { crop: true, flip: true },
@@ -268,6 +279,29 @@ mod tests {
                 count += 1;
             }
             assert_eq!(count, steps);
+        }
+    }
+
+    /// From wherever it was, to the middle of an epoch, to its beginning, and behind the end.
+    #[test]
+    fn it_goes_on_where_it_is_told() {
+        let data = data(23);
+        let plan = plan(&data, 1, 2, 4, 3);
+        let all = |loader: &mut Loader| {
+            let mut batches = Vec::new();
+            while let Some(Batch { images, labels }) = loader.next() {
+                batches.push((images.clone(), labels.clone()));
+            }
+            batches
+        };
+        let mut loader = Loader::start(plan).unwrap();
+        let expected = all(&mut loader);
+        assert_eq!(expected.len(), 9);
+        for skip in [4, 3, 0, 8, 9, 100] {
+            loader.seek(skip).unwrap();
+            assert_eq!(all(&mut loader), expected[skip.min(9)..], "{skip}");
+            loader.seek(0).unwrap();
+            loader.next().unwrap();
         }
     }
 

@@ -121,7 +121,7 @@ fn load(source: &Source, known: Known, folder: &Path) -> Result<Dataset, DataErr
 }
 
 /// Parses an images file and its labels file, and checks that they belong together.
-fn pair(images_path: &Path, images: &[u8], labels_path: &Path, labels: &[u8]) -> Result<Images, DataError> {
+pub(crate) fn pair(images_path: &Path, images: &[u8], labels_path: &Path, labels: &[u8]) -> Result<Images, DataError> {
     let (dimensions, pixels) =
         idx::parse(images, Kind::Images).map_err(|problem| DataError::malformed(images_path, problem))?;
     let (_, labels) = idx::parse(labels, Kind::Labels).map_err(|problem| DataError::malformed(labels_path, problem))?;

@@ -48,6 +48,8 @@ pub struct Shard {
     pub shuffle: Option<u64>,
     /// How that order is dealt out.
     pub deal: Deal,
+    /// The epoch with which these ranks begin, and how many images of its order others have had before.
+    pub taken: (usize, usize),
 }
 
 impl Shard {
@@ -56,21 +58,40 @@ impl Shard {
         self.images.div_ceil(self.world * self.batch)
     }
 
-    /// Images that all ranks together take in a step; fewer in an epoch's last one.
-    pub fn step_images(&self, step: usize) -> usize {
-        let whole = self.world * self.batch;
-        whole.min(self.images - step * whole)
+    /// Steps in this epoch, of which some may have been done by others.
+    pub fn steps_in(&self, epoch: usize) -> usize {
+        self.left(epoch).div_ceil(self.world * self.batch)
     }
 
-    /// Images that this rank alone takes in a step: none, if it has run out.
-    pub fn own_images(&self, step: usize) -> usize {
-        self.mine().saturating_sub(step * self.batch).min(self.batch)
+    /// The epoch of a step, counted from where these ranks began, and the step's number in it.
+    pub fn place(&self, step: usize) -> (usize, usize) {
+        let (first, began) = (self.taken.0, self.steps_in(self.taken.0));
+        match step.checked_sub(began) {
+            None => (first, step),
+            Some(after) => (first + 1 + after / self.steps(), after % self.steps()),
+        }
+    }
+
+    /// Images of an epoch that these ranks take.
+    fn left(&self, epoch: usize) -> usize {
+        self.images - if epoch == self.taken.0 { self.taken.1 } else { 0 }
+    }
+
+    /// Images that all ranks together take in a step of an epoch; fewer in its last one.
+    pub fn step_images(&self, epoch: usize, step: usize) -> usize {
+        let whole = self.world * self.batch;
+        whole.min(self.left(epoch) - step * whole)
+    }
+
+    /// Images that this rank alone takes in a step of an epoch: none, if it has run out.
+    pub fn own_images(&self, epoch: usize, step: usize) -> usize {
+        self.mine(epoch).saturating_sub(step * self.batch).min(self.batch)
     }
 
     /// Images that this rank takes in an epoch. However they are dealt out, the first ranks have one more where it does
     /// not come out even.
-    fn mine(&self) -> usize {
-        self.images.saturating_sub(self.rank).div_ceil(self.world)
+    fn mine(&self, epoch: usize) -> usize {
+        self.left(epoch).saturating_sub(self.rank).div_ceil(self.world)
     }
 
     /// This rank's images of an epoch, in the order in which it trains on them.
@@ -85,9 +106,9 @@ impl Shard {
         order.clear();
         order.extend(0..self.images);
         self.shuffle(epoch, order);
-        let mine = self.mine();
+        let (mine, taken) = (self.mine(epoch), self.images - self.left(epoch));
         let (first, stride) = match self.deal {
-            Deal::Strided => (self.rank, self.world),
+            Deal::Strided => (taken + self.rank, self.world),
             Deal::Contiguous => (self.rank * (self.images / self.world) + self.rank.min(self.images % self.world), 1),
         };
         for at in 0..mine {
@@ -121,7 +142,7 @@ mod tests {
     use super::*;
 
     fn shard(images: usize, rank: usize, world: usize, batch: usize, shuffle: Option<u64>) -> Shard {
-        Shard { images, rank, world, batch, shuffle, deal: Deal::Strided }
+        Shard { images, rank, world, batch, shuffle, deal: Deal::Strided, taken: (0, 0) }
     }
 
     #[test]
@@ -134,7 +155,7 @@ mod tests {
                     assert!(shards[0].len() - shards[world - 1].len() <= 1);
                     for step in 0..of(0).steps() {
                         let together: usize = shards.iter().map(|shard| batch_of(shard, step, 5).len()).sum();
-                        assert_eq!(together, of(0).step_images(step));
+                        assert_eq!(together, of(0).step_images(2, step));
                     }
                     let mut all = shards.concat();
                     all.sort_unstable();
@@ -154,15 +175,35 @@ mod tests {
                         let rank = shard(images, rank, world, batch, Some(9));
                         assert_eq!(rank.steps(), single.steps());
                         let own = batch_of(&rank.epoch(4), step, batch).to_vec();
-                        assert_eq!(rank.own_images(step), own.len());
+                        assert_eq!(rank.own_images(4, step), own.len());
                         own
                     })
                     .collect();
                 let alone: BTreeSet<usize> = batch_of(&single.epoch(4), step, world * batch).iter().copied().collect();
                 assert_eq!(together, alone);
-                assert_eq!(together.len(), single.step_images(step));
+                assert_eq!(together.len(), single.step_images(4, step));
             }
         }
+    }
+
+    /// Four ranks take two steps of an epoch, and three take the rest: no image is missing, and none comes twice.
+    #[test]
+    fn what_is_left_of_an_epoch_is_shared_out_anew() {
+        let four = |rank| shard(50, rank, 4, 3, Some(1));
+        let three = |rank| Shard { taken: (5, 24), ..shard(50, rank, 3, 3, Some(1)) };
+        assert_eq!((three(0).steps_in(5), three(0).steps_in(6)), (3, 6));
+        assert_eq!([0, 2, 3, 8, 9].map(|step| three(0).place(step)), [(5, 0), (5, 2), (6, 0), (6, 5), (7, 0)]);
+        let mut all: Vec<usize> = (0..4).flat_map(|rank| four(rank).epoch(5)[..6].to_vec()).collect();
+        for rank in 0..3 {
+            let own = three(rank).epoch(5);
+            for step in 0..3 {
+                assert_eq!(three(rank).own_images(5, step), batch_of(&own, step, 3).len());
+            }
+            all.extend(own);
+            assert_eq!(three(rank).epoch(6), shard(50, rank, 3, 3, Some(1)).epoch(6));
+        }
+        all.sort_unstable();
+        assert_eq!(all, (0..50).collect::<Vec<_>>());
     }
 
     /// `numpy.array_split(numpy.arange(10), 4)` is [0 1 2], [3 4 5], [6 7], [8 9].
