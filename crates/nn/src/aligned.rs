@@ -3,36 +3,37 @@
 
 use std::ops::{Deref, DerefMut};
 
-/// Numbers in a line of the cache.
-const LINE: usize = 16;
+/// Bytes in a line of the cache.
+const LINE: usize = 64;
 
 /// A slice of fixed length.
-pub(crate) struct Aligned {
+pub(crate) struct Aligned<T = f32> {
     /// Never grows, so it stays where it is.
-    data: Vec<f32>,
+    data: Vec<T>,
     start: usize,
     length: usize,
 }
 
-impl Aligned {
+impl<T: Copy + Default> Aligned<T> {
     /// All zero.
     pub fn zeros(length: usize) -> Self {
-        let data = vec![0.0; length + LINE - 1];
-        let start = data.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE - 1);
+        let most = LINE / size_of::<T>() - 1;
+        let data = vec![T::default(); length + most];
+        let start = data.as_ptr().align_offset(LINE).min(most);
         Self { data, start, length }
     }
 }
 
-impl Deref for Aligned {
-    type Target = [f32];
+impl<T> Deref for Aligned<T> {
+    type Target = [T];
 
-    fn deref(&self) -> &[f32] {
+    fn deref(&self) -> &[T] {
         &self.data[self.start..][..self.length]
     }
 }
 
-impl DerefMut for Aligned {
-    fn deref_mut(&mut self) -> &mut [f32] {
+impl<T> DerefMut for Aligned<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
         &mut self.data[self.start..][..self.length]
     }
 }
@@ -44,7 +45,7 @@ mod tests {
     #[test]
     fn it_is_as_long_as_asked_and_begins_at_a_line() {
         for length in [0, 1, 16, 1000, 100_000] {
-            let mut numbers = Aligned::zeros(length);
+            let mut numbers = Aligned::<f32>::zeros(length);
             assert_eq!(numbers.len(), length);
             numbers.fill(1.0);
             assert!(numbers.as_ptr().addr().is_multiple_of(64));

@@ -9,22 +9,27 @@
 //! | what a network is, as data | [`network`] |
 //! | the networks by name | [`models`] |
 //! | a network that can be trained | [`model`] |
+//! | what it says of its layers | [`described`] |
 //! | a trained one that only classifies | [`frozen`] |
 //! | how its layers pass numbers on | `body` |
 //! | where its numbers live, and which of them share memory | `layout`, [`plan`] |
 //! | how much memory that takes | [`memory`] |
 //! | forward and backward of each layer | [`layers`] |
+//! | inference in integers | [`integer`] |
 //! | matrix products and other inner loops | [`kernels`] |
 //! | the threads of one worker | [`team`] |
 //! | what turns gradients into new parameters | [`optim`] |
 //! | the learning rate of each step | [`schedule`] |
+//! | what must be remembered to go on later | [`state`] |
 
 // Kernels number registers by row and column, as their formulas do.
 #![allow(clippy::needless_range_loop)]
 
 mod aligned;
 mod body;
+pub mod described;
 pub mod frozen;
+pub mod integer;
 pub mod kernels;
 pub mod layers;
 mod layout;
@@ -35,8 +40,10 @@ pub mod network;
 pub mod optim;
 pub mod plan;
 pub mod schedule;
+pub mod state;
 pub mod team;
 
+pub use described::InferenceLayer;
 pub use frozen::Frozen;
 pub use layout::{Parameter, Timing};
 pub use model::{Model, Score};

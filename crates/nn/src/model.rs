@@ -1,7 +1,5 @@
 //! A network that can be trained: its layers, and the buffers that their numbers live in.
 
-use std::time::Duration;
-
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use ringstep_cpu::Level;
@@ -9,9 +7,10 @@ use ringstep_cpu::Level;
 use crate::aligned::Aligned;
 use crate::body::{Body, part};
 use crate::kernels::cross_entropy;
-use crate::layers::{Geometry, Inference, Peers, Shape, Start};
-use crate::layout::{Node, Parameter, Timing, lay_out, place};
+use crate::layers::{Peers, Shape, Start};
+use crate::layout::{Node, Parameter, lay_out, place};
 use crate::network::{Network, NetworkError};
+use crate::state::State;
 use crate::team::Team;
 
 /// How a batch fared.
@@ -23,79 +22,17 @@ pub struct Score {
     pub correct: usize,
 }
 
-/// A layer as reports show it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LayerReport {
-    /// Its name.
-    pub name: String,
-    /// What it does.
-    pub kind: &'static str,
-    /// How, where there is a choice.
-    pub algorithm: &'static str,
-    /// Height, width and channels of what comes out.
-    pub output: [usize; 3],
-    /// Its sizes, if it is a convolution or fully connected.
-    pub geometry: Option<Geometry>,
-    /// Multiplications and additions of forward for one image, by the definition.
-    pub operations: usize,
-    /// Those of backward.
-    pub backward_operations: usize,
-    /// Time of the last forward.
-    pub forward: Duration,
-    /// Time of the last backward.
-    pub backward: Duration,
-}
-
-/// When a layer's last backward went on.
-#[derive(Debug, Clone, Copy)]
-pub struct LayerTimes<'a> {
-    /// The layer.
-    pub name: &'a str,
-    /// Where its gradients end in the flat buffer.
-    pub gradients_end: usize,
-    /// Its last backward.
-    pub backward: Timing,
-}
-
 /// Layers, and the buffers that their numbers live in.
 ///
 /// A pass allocates nothing: activations and their gradients have their places in one arena, in which those whose time
 /// is over make room for others.
 pub struct Model {
-    body: Body,
+    pub(crate) body: Body,
     gradients: Aligned,
     input: Shape,
     batch: usize,
     parameters: Vec<Parameter>,
     label_smoothing: f32,
-}
-
-/// A layer that is not trained any more, and where its inputs come from: 0 is the images, i + 1 what comes out of layer i.
-pub(crate) struct InferenceLayer {
-    pub name: String,
-    pub does: Inference,
-    pub input: usize,
-    pub shortcut: Option<usize>,
-    pub shape: Shape,
-}
-
-impl Node {
-    fn report(&self, images: usize) -> LayerReport {
-        let step = &self.wired.step;
-        // Weights and inputs each have a gradient as costly as forward; nobody wants that of the images.
-        let gradients = if self.wired.input == 0 { 1 } else { 2 };
-        LayerReport {
-            name: self.wired.name.clone(),
-            kind: step.kind(),
-            algorithm: step.algorithm(images),
-            output: [self.shape.height, self.shape.width, self.shape.channels],
-            geometry: step.geometry(),
-            operations: step.operations(),
-            backward_operations: gradients * step.operations(),
-            forward: self.forward.took,
-            backward: self.backward.took,
-        }
-    }
 }
 
 impl Model {
@@ -131,18 +68,6 @@ impl Model {
     /// How many threads it computes on.
     pub fn threads(&self) -> usize {
         self.body.team.threads()
-    }
-
-    /// What each layer does once it is not trained any more.
-    pub(crate) fn inference(&self) -> impl Iterator<Item = InferenceLayer> {
-        let Body { layers, values, statistics, .. } = &self.body;
-        layers.iter().map(|node| InferenceLayer {
-            name: node.wired.name.clone(),
-            does: node.wired.step.inference(&values[node.values.clone()], &statistics[node.statistics.clone()]),
-            input: node.wired.input,
-            shortcut: node.wired.shortcut,
-            shape: node.shape,
-        })
     }
 
     /// The most images it takes at once.
@@ -220,6 +145,13 @@ impl Model {
         !self.body.statistics.is_empty()
     }
 
+    /// What it remembers from step to step: parameters, running statistics, and what dropout goes by.
+    pub fn state(&mut self, state: &mut State<'_>) {
+        state.numbers("values", &mut self.body.values);
+        state.numbers("statistics", &mut self.body.statistics);
+        state.number("passes", &mut self.body.passes);
+    }
+
     /// Decides what dropout drops; ranks that train together need different seeds.
     pub fn set_dropout_seed(&mut self, seed: u64) {
         self.body.seed = seed;
@@ -245,20 +177,6 @@ impl Model {
         for (place, &value) in parameter.places().zip(values) {
             buffer[place] = value;
         }
-    }
-
-    /// When each layer's last backward went on, in the order of the layers.
-    pub fn timeline(&self) -> impl DoubleEndedIterator<Item = LayerTimes<'_>> {
-        self.body.layers.iter().map(|node| LayerTimes {
-            name: &node.wired.name,
-            gradients_end: node.values.end,
-            backward: node.backward,
-        })
-    }
-
-    /// The layers, with the times of their last passes.
-    pub fn layers(&self) -> impl Iterator<Item = LayerReport> {
-        self.body.layers.iter().map(|node| node.report(self.batch))
     }
 
     /// Runs the images through all layers as in training, and says how they fared.

@@ -207,6 +207,8 @@ impl Network {
 const MOST_NUMBERS: usize = 1 << 44;
 /// The longest side of a filter.
 const LARGEST_FILTER: usize = 1024;
+/// The longest side of an image that is convolved, with its padding: there are tables with an entry for each column.
+const LONGEST_SIDE: usize = 1 << 16;
 /// The most channels that are normalised.
 const MOST_NORMALISED: usize = 1 << 24;
 
@@ -308,6 +310,9 @@ impl Wiring {
                 let [above, before] = padding.each();
                 let padded = Shape::new(padded(input.height, above), padded(input.width, before), input.channels);
                 self.count_images(&name, padded, " with padding")?;
+                if padded.height.max(padded.width) > LONGEST_SIDE {
+                    return fail(format!("an input of {shown} with its padding is longer than {LONGEST_SIDE}"));
+                }
                 self.count(&name, "weights", &[*filters, height, width, input.channels])?;
                 let Some(geometry) = Geometry::new(input, *filters, kernel.each(), stride, padding.each()) else {
                     return fail(format!("a {height}x{width} filter does not fit in an input of {shown}"));
@@ -440,6 +445,12 @@ mod tests {
             refusal("[[layer]]\ntype = \"linear\"\noutputs = 9223372036854775807"),
             "layer linear1: weights would take 2.2e21 bytes: a model can have up to 7.0e13"
         );
+        let pixel = Layer::new(
+            "",
+            Kind::Conv { filters: 1, kernel: Pair::Both(1), stride: Pair::one(), padding: Pair::default(), bias: true },
+        );
+        let long = Network { input: [1, 1 << 32, 1], layers: vec![pixel] }.classes().unwrap_err().to_string();
+        assert_eq!(long, "layer conv1: an input of 1x4294967296x1 with its padding is longer than 65536");
         let wide = Network { input: [1, 1, 1 << 25], layers: vec![Layer::new("", Kind::BatchNorm)] };
         let error = wide.wire(1).err().unwrap().to_string();
         assert_eq!(error, "layer batch-norm1: 33554432 channels: at most 16777216 can be normalised");

@@ -6,6 +6,7 @@
 
 use std::any::Any;
 use std::cell::UnsafeCell;
+use std::io;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -46,6 +47,11 @@ impl Team {
     /// The caller and `threads - 1` others, with these instructions. If there are fewer cores it starts no more threads than these, and each does
     /// the parts of several.
     pub fn new(threads: usize, level: Level) -> Self {
+        Self::start(threads, level).expect("threads can be started")
+    }
+
+    /// The same, unless the system has no thread left.
+    pub fn start(threads: usize, level: Level) -> io::Result<Self> {
         assert!(threads > 0, "a team without threads");
         let running = threads.min(cores::allowed());
         let shared = Arc::new(Shared {
@@ -53,16 +59,13 @@ impl Team {
             rounds: Rounds::new(threads, running - 1),
             panic: Mutex::new(None),
         });
-        let others = (1..running)
-            .map(|index| {
-                let shared = shared.clone();
-                let builder = thread::Builder::new().name(format!("compute {index}"));
-                builder
-                    .spawn(move || shared.rounds.follow(index, |part| shared.work(part)))
-                    .expect("a thread can be started")
-            })
-            .collect();
-        Self { level, threads, shared, others }
+        let mut team = Self { level, threads, shared, others: Vec::new() };
+        for index in 1..running {
+            let shared = team.shared.clone();
+            let builder = thread::Builder::new().name(format!("compute {index}"));
+            team.others.push(builder.spawn(move || shared.rounds.follow(index, |part| shared.work(part)))?);
+        }
+        Ok(team)
     }
 
     /// The instructions that its kernels use.

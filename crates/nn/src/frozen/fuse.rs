@@ -1,17 +1,19 @@
 //! From a model's layers to the steps of a frozen one.
 
 use super::{Node, Step};
+use crate::described::InferenceLayer;
 use crate::layers::conv2d::frozen::{Activation, FrozenConv};
 use crate::layers::{Inference, Shape};
-use crate::model::Model;
 
-/// Whether max pooling is part of the step before it.
+/// What becomes part of the step before it, where that is possible; batch norm always does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pooling {
-    /// Where that is possible.
-    Fused,
-    /// It is always a step of its own.
-    Apart,
+pub enum Fusion {
+    /// Activations, sums and max pooling.
+    All,
+    /// All but max pooling, which is a step of its own.
+    ElementByElement,
+    /// Rectifiers alone: what is computed in integers is rounded after every other step.
+    Rectifiers,
 }
 
 /// The steps so far, and what became of each layer.
@@ -23,9 +25,8 @@ struct Steps {
     readers: Vec<usize>,
 }
 
-/// The layers of a model as steps, with those that can be done in one put together.
-pub(super) fn fuse(model: &Model, pooling: Pooling) -> Vec<Node> {
-    let layers: Vec<_> = model.inference().collect();
+/// Layers as steps, with those that can be done in one put together.
+pub(super) fn fuse(layers: Vec<InferenceLayer>, input: Shape, fusion: Fusion) -> Vec<Node> {
     // Where a source's numbers are made: layers that do nothing pass them on.
     let mut made: Vec<usize> = vec![0];
     for (index, layer) in layers.iter().enumerate() {
@@ -61,14 +62,15 @@ pub(super) fn fuse(model: &Model, pooling: Pooling) -> Vec<Node> {
                 }
             }
             Inference::Relu => steps.activate(name, Activation::Relu, Step::Relu, input, shape),
+            Inference::Tanh if fusion == Fusion::Rectifiers => steps.push(name, Step::Tanh, input, None, shape),
             Inference::Tanh => steps.activate(name, Activation::Tanh, Step::Tanh, input, shape),
             Inference::Add { rectified } => {
                 let shortcut = layer.shortcut.expect("a sum has two inputs");
-                steps.add(name, [input, shortcut], rectified, shape)
+                steps.add(name, [input, shortcut], rectified, shape, fusion)
             }
             Inference::MaxPool(pool) => {
                 let rectified = !pool.rectified() || steps.rectify(input);
-                let fuses = pooling == Pooling::Fused && pool.halves() && rectified;
+                let fuses = fusion == Fusion::All && pool.halves() && rectified;
                 match steps.conv_before(input, |_| fuses) {
                     Some((index, mut conv)) => {
                         conv.pool = true;
@@ -83,9 +85,8 @@ pub(super) fn fuse(model: &Model, pooling: Pooling) -> Vec<Node> {
     }
     if steps.nodes.is_empty() {
         // All layers do nothing in inference; somebody must hand the images on.
-        let shape = model.input();
-        let (scale, offset) = (vec![1.0; shape.channels], vec![0.0; shape.channels]);
-        steps.push("output".into(), Step::Affine { scale, offset, floor: f32::NEG_INFINITY }, 0, None, shape);
+        let (scale, offset) = (vec![1.0; input.channels], vec![0.0; input.channels]);
+        steps.push("output".into(), Step::Affine { scale, offset, floor: f32::NEG_INFINITY }, 0, None, input);
     }
     steps.nodes
 }
@@ -131,10 +132,10 @@ impl Steps {
     }
 
     /// A sum is added to by whichever of its two inputs is made last, if that is a convolution.
-    fn add(&mut self, name: String, inputs: [usize; 2], rectified: bool, shape: Shape) -> usize {
+    fn add(&mut self, name: String, inputs: [usize; 2], rectified: bool, shape: Shape, fusion: Fusion) -> usize {
         let [one, other] = inputs;
         let (last, earlier) = if self.sources[one] > self.sources[other] { (one, other) } else { (other, one) };
-        let plain = |conv: &FrozenConv| conv.activation == Activation::None;
+        let plain = |conv: &FrozenConv| conv.activation == Activation::None && fusion != Fusion::Rectifiers;
         match self.conv_before(last, plain) {
             Some((index, mut conv)) if self.nodes[index].other.is_none() && index + 1 == self.nodes.len() => {
                 conv.activation = if rectified { Activation::Relu } else { Activation::None };
@@ -157,19 +158,21 @@ mod tests {
     use crate::team::Team;
     use crate::{Architecture, Model};
 
-    fn steps(architecture: Architecture, pooling: Pooling) -> usize {
+    fn steps(architecture: Architecture, fusion: Fusion) -> usize {
         let model = Model::new(&architecture.network(), 1, Team::new(1, Level::best())).unwrap();
-        model.freeze_with(1, 1, pooling).nodes.len()
+        model.freeze_with(1, 1, fusion).nodes.len()
     }
 
     #[test]
     fn what_follows_a_convolution_is_part_of_its_step() {
         // Eight convolutions and a linear layer; five of them with a pool.
-        assert_eq!(steps(Architecture::Vgg11, Pooling::Fused), 9);
-        assert_eq!(steps(Architecture::Vgg11, Pooling::Apart), 14);
+        assert_eq!(steps(Architecture::Vgg11, Fusion::All), 9);
+        assert_eq!(steps(Architecture::Vgg11, Fusion::ElementByElement), 14);
         // Twenty convolutions, the global average and a linear layer: every sum is a convolution's.
-        assert_eq!(steps(Architecture::ResNet18, Pooling::Fused), 22);
+        assert_eq!(steps(Architecture::ResNet18, Fusion::All), 22);
+        assert_eq!(steps(Architecture::ResNet18, Fusion::Rectifiers), 30);
         // Three convolutions and two linear layers with their tangents, and two average pools.
-        assert_eq!(steps(Architecture::LeNet5, Pooling::Fused), 7);
+        assert_eq!(steps(Architecture::LeNet5, Fusion::All), 7);
+        assert_eq!(steps(Architecture::LeNet5, Fusion::Rectifiers), 11);
     }
 }

@@ -9,13 +9,14 @@ mod fuse;
 use std::ops::Range;
 
 use crate::aligned::Aligned;
+use crate::described::InferenceLayer;
 use crate::kernels::rows::add_slice;
 use crate::layers::conv2d::frozen::{FrozenConv, Pass};
 use crate::layers::{AveragePool, Geometry, MaxPool, Shape, affine, average, largest, rectify, tangents};
 use crate::model::Model;
 use crate::plan::{Need, plan};
 use crate::team::{Team, Units};
-pub use fuse::Pooling;
+pub use fuse::Fusion;
 use fuse::fuse;
 
 /// What is done in one go.
@@ -77,13 +78,21 @@ pub struct StepReport<'a> {
 impl Model {
     /// A copy of the weights as they are now, for up to `batch` images at once, on `threads` threads.
     pub fn freeze(&self, batch: usize, threads: usize) -> Frozen {
-        self.freeze_with(batch, threads, Pooling::Fused)
+        self.freeze_with(batch, threads, Fusion::All)
     }
 
-    /// The same; whether pooling is a step of its own, so that [`Frozen::watch`] sees what went into it.
-    pub fn freeze_with(&self, batch: usize, threads: usize, pooling: Pooling) -> Frozen {
-        let mut frozen = Frozen::new(fuse(self, pooling), self.input(), batch, Team::new(threads, self.level()));
-        let Frozen { nodes, team, .. } = &mut frozen;
+    /// The same, with layers put together as far as this: [`Frozen::watch`] sees what is a step of its own.
+    pub fn freeze_with(&self, batch: usize, threads: usize, fusion: Fusion) -> Frozen {
+        let layers = self.inference().collect();
+        Frozen::of(layers, self.input(), batch, Team::new(threads, self.level()), fusion)
+    }
+}
+
+impl Frozen {
+    /// Layers that need not be a model's: each reads what those before it make.
+    pub fn of(layers: Vec<InferenceLayer>, input: Shape, batch: usize, team: Team, fusion: Fusion) -> Self {
+        let mut frozen = Self::new(fuse(layers, input, fusion), input, batch, team);
+        let Self { nodes, team, .. } = &mut frozen;
         for node in nodes {
             if let Step::Conv(conv) = &node.step {
                 conv.prepare(team, batch);
@@ -91,9 +100,7 @@ impl Model {
         }
         frozen
     }
-}
 
-impl Frozen {
     fn new(mut nodes: Vec<Node>, input: Shape, batch: usize, team: Team) -> Self {
         // A number is needed from the step that makes it to the last that reads it; the logits are wanted after the end.
         let needs: Vec<Need> = (0..nodes.len())
@@ -152,6 +159,19 @@ impl Frozen {
         for index in 0..self.nodes.len() {
             if count > 0 {
                 self.run(index, images, count);
+            }
+        }
+        self.output(self.nodes.len() - 1, count)
+    }
+
+    /// The same, but what comes out of each step is changed before the next reads it.
+    pub fn logits_changing(&mut self, images: &[f32], mut change: impl FnMut(usize, &mut [f32])) -> &[f32] {
+        let count = self.count(images);
+        for index in 0..self.nodes.len() {
+            if count > 0 {
+                self.run(index, images, count);
+                let Node { place, shape, .. } = &self.nodes[index];
+                change(index, &mut self.arena[place.start..][..count * shape.len()]);
             }
         }
         self.output(self.nodes.len() - 1, count)

@@ -2,11 +2,13 @@
 
 pub mod correlate;
 pub mod cross_entropy;
+pub mod dot_tiles;
 pub mod matmul;
 pub mod matrix;
 pub mod pack;
 pub mod peak;
 pub mod planes;
+pub mod requantize;
 pub mod rows;
 pub mod tanh;
 pub mod transpose;

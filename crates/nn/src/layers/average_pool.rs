@@ -34,7 +34,13 @@ impl AveragePool {
         if self.input.channels < 16 { level.at_most_eight_lanes() } else { level }
     }
 
-    fn rectangles(input: Shape, size: [usize; 2]) -> Self {
+    /// Height and width of a rectangle.
+    pub fn size(&self) -> [usize; 2] {
+        self.size
+    }
+
+    /// Rectangles of this height and width.
+    pub fn rectangles(input: Shape, size: [usize; 2]) -> Self {
         Self { size, input, output: Shape::new(input.height / size[0], input.width / size[1], input.channels) }
     }
 }

@@ -40,8 +40,18 @@ impl MaxPool {
         (self.size, self.stride) == (2, 2)
     }
 
+    /// How wide and high a window is.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// How far apart windows begin.
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
     /// Whether zero stands for what is less.
-    pub(crate) fn rectified(&self) -> bool {
+    pub fn rectified(&self) -> bool {
         self.rectified
     }
 

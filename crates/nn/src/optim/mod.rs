@@ -9,6 +9,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::Model;
+use crate::state::State;
 use crate::team::Team;
 
 /// How a parameter follows its gradient. The numbers mean what they mean in PyTorch.
@@ -72,7 +73,7 @@ pub struct Optimizer {
     tensors: Vec<(Range<usize>, bool)>,
     /// Room for sums of squares, where a rule needs norms.
     sums: Vec<f64>,
-    steps: i32,
+    steps: usize,
 }
 
 impl Optimizer {
@@ -90,6 +91,13 @@ impl Optimizer {
         Self { rule, first: remembered(0), second: remembered(1), tensors, sums: vec![0.0; sums], steps: 0 }
     }
 
+    /// What it remembers from step to step.
+    pub fn state(&mut self, state: &mut State<'_>) {
+        state.numbers("first", &mut self.first);
+        state.numbers("second", &mut self.second);
+        state.count("steps", &mut self.steps);
+    }
+
     /// Takes one step with this learning rate.
     pub fn step(&mut self, team: &mut Team, values: &mut [f32], gradients: &[f32], lr: f32) {
         self.steps += 1;
@@ -99,11 +107,11 @@ impl Optimizer {
                 sgd::step(team, values, gradients, &mut self.first, numbers);
             }
             Rule::Adam { betas, weight_decay } => {
-                let numbers = adam::Numbers::new(lr, betas, [weight_decay, 0.0], self.steps);
+                let numbers = adam::Numbers::new(lr, betas, [weight_decay, 0.0], self.steps as i32);
                 adam::step(team, values, gradients, [&mut self.first, &mut self.second], numbers);
             }
             Rule::AdamW { betas, weight_decay } => {
-                let numbers = adam::Numbers::new(lr, betas, [0.0, weight_decay], self.steps);
+                let numbers = adam::Numbers::new(lr, betas, [0.0, weight_decay], self.steps as i32);
                 adam::step(team, values, gradients, [&mut self.first, &mut self.second], numbers);
             }
             Rule::Lars { momentum, weight_decay, trust } => {

@@ -7,7 +7,8 @@ mod im2col;
 mod pairs;
 mod passes;
 mod planar_columns;
-mod transforms;
+pub(crate) mod tiling;
+pub(crate) mod transforms;
 mod whole;
 mod winograd;
 
@@ -48,12 +49,12 @@ impl Geometry {
     }
 
     /// Numbers in a window, and in a filter.
-    fn window(&self) -> usize {
+    pub fn window(&self) -> usize {
         self.kernel[0] * self.kernel[1] * self.input.channels
     }
 
     /// Windows in an image.
-    fn positions(&self) -> usize {
+    pub fn positions(&self) -> usize {
         self.output.height * self.output.width
     }
 }

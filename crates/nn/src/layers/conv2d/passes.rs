@@ -6,8 +6,8 @@ use ringstep_cpu::simd::prefetch;
 use ringstep_cpu::{Simd, kernels};
 
 use super::super::Shape;
-use super::Geometry;
 use super::frozen::{Epilogue, larger};
+use super::tiling::{Clip, Tiling};
 use super::transforms::{A, ATransposed, B, BTransposed, FREQUENCIES, G, GTransposed, OUT, TAPS, Times, WINDOW};
 use crate::kernels::matrix::MatrixMut;
 use crate::kernels::pack::PANEL;
@@ -17,83 +17,6 @@ use crate::kernels::transpose::SQUARE;
 const LINE: usize = 16;
 /// How many filters before its turn the weights of one are asked for: they lie apart, and no processor guesses where.
 const FILTERS_AHEAD: usize = 4;
-
-/// How the maps of a batch are cut into tiles.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Tiling {
-    input: Shape,
-    output: Shape,
-    padding: [usize; 2],
-    /// Tiles of an image, down and across.
-    tiles: [usize; 2],
-}
-
-/// Which rows and columns of a square are within a map.
-#[derive(Debug, Clone, Copy)]
-struct Clip {
-    top: usize,
-    bottom: usize,
-    left: usize,
-    right: usize,
-}
-
-impl Tiling {
-    pub fn new(geometry: &Geometry) -> Self {
-        let Geometry { input, output, padding, .. } = *geometry;
-        Self { input, output, padding, tiles: [output.height, output.width].map(|length| length.div_ceil(OUT)) }
-    }
-
-    /// Tiles of an image.
-    pub fn per_image(&self) -> usize {
-        self.tiles[0] * self.tiles[1]
-    }
-
-    /// The pixels of a map that a square of `size` pixels, beginning `padding` before a tile, covers: the number that its
-    /// first pixel would have in the batch if the map went on beyond its edges, and which are within it.
-    #[inline(always)]
-    fn square(&self, tile: usize, map: Shape, size: usize, padding: [usize; 2]) -> (isize, Clip) {
-        let (image, at) = (tile / self.per_image(), tile % self.per_image());
-        let [y, x] = [at / self.tiles[1], at % self.tiles[1]].map(|tile| tile * OUT);
-        let first = padding[0].saturating_sub(y).min(size);
-        let left = padding[1].saturating_sub(x).min(size);
-        let clip = Clip {
-            top: first,
-            bottom: (map.height + padding[0]).saturating_sub(y).clamp(first, size),
-            left,
-            right: (map.width + padding[1]).saturating_sub(x).clamp(left, size),
-        };
-        let row = (image * map.height + y) as isize - padding[0] as isize;
-        (row * map.width as isize + x as isize - padding[1] as isize, clip)
-    }
-
-    #[inline(always)]
-    fn input_window(&self, tile: usize) -> (isize, Clip) {
-        self.square(tile, self.input, WINDOW, self.padding)
-    }
-
-    #[inline(always)]
-    fn output_tile(&self, tile: usize) -> (isize, Clip) {
-        self.square(tile, self.output, OUT, [0, 0])
-    }
-
-    /// Panics unless the maps of all these tiles are among so many images.
-    fn check(&self, tiles: &Range<usize>, images: usize) {
-        assert!(tiles.end <= images * self.per_image(), "tiles beyond the batch");
-    }
-}
-
-impl Clip {
-    /// Whether all of a square of this size is within the map.
-    #[inline(always)]
-    fn is_whole(self, size: usize) -> bool {
-        self.top + self.left == 0 && self.bottom.min(self.right) == size
-    }
-
-    #[inline(always)]
-    fn contains(self, row: usize, column: usize) -> bool {
-        row >= self.top && row < self.bottom && column >= self.left && column < self.right
-    }
-}
 
 /// Elements that lie in rows and columns, these so far apart.
 #[derive(Debug, Clone, Copy)]
@@ -376,8 +299,7 @@ kernels! {
             // SAFETY: there is a number for each column of a panel.
             let bias = unsafe { simd.load(epilogue.bias.as_ptr().add(lane)) };
             for (index, tile) in tiles.clone().enumerate() {
-                let (image, at) = (tile / tiling.per_image(), tile % tiling.per_image());
-                let [top, left] = [at / tiling.tiles[1], at % tiling.tiles[1]].map(|tile| tile * OUT);
+                let [image, top, left] = tiling.origin(tile);
                 // SAFETY: the checks above; what is outside of the map is left out.
                 unsafe {
                     let frequencies = Square::of_frequencies(from.as_ptr().add(index * PANEL + lane), plane);

@@ -7,13 +7,13 @@
 use ringstep_cpu::{Simd, Vector as _};
 
 /// Pixels of an output tile, across and down.
-pub(super) const OUT: usize = 4;
+pub(crate) const OUT: usize = 4;
 /// Pixels of the window that a tile depends on, across and down.
-pub(super) const WINDOW: usize = OUT + 2;
+pub(crate) const WINDOW: usize = OUT + 2;
 /// Weights of a filter, across and down.
-pub(super) const TAPS: usize = 3;
+pub(crate) const TAPS: usize = 3;
 /// Elements of a transformed window, and of a transformed filter.
-pub(super) const FREQUENCIES: usize = WINDOW * WINDOW;
+pub(crate) const FREQUENCIES: usize = WINDOW * WINDOW;
 
 /// A matrix of `O` rows and `I` columns.
 pub(super) trait Times<const I: usize, const O: usize> {

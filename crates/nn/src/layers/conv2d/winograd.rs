@@ -22,9 +22,10 @@
 
 use super::super::{Backward, Forward};
 use super::passes::{
-    Channels, Tiling, add_windows, inverse_filters, inverse_tiles, spread_tiles, transform_filters,
+    Channels, add_windows, inverse_filters, inverse_tiles, spread_tiles, transform_filters,
     transform_filters_transposed, transform_windows,
 };
+use super::tiling::Tiling;
 use super::transforms::{FREQUENCIES, TAPS};
 use super::{Algorithm, Geometry};
 use crate::kernels::matmul::{Store, padded_stride, product};
