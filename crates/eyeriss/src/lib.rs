@@ -21,12 +21,18 @@ pub mod arch;
 pub mod array;
 pub mod counts;
 pub mod dataflows;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod layer;
 pub mod lecture;
 pub mod mapping;
 pub mod networks;
 pub mod published;
 pub mod reference;
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
 pub mod search;
 pub mod simulate;
 pub mod sparsity;
