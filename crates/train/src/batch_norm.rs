@@ -3,10 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use ringstep_comm::log::Exchange;
+use ringstep_comm::transport::Traffic;
 use ringstep_comm::{CollectiveError, How, Op};
 use ringstep_nn::Model;
 use serde::{Deserialize, Serialize};
 
+use crate::content::Content;
 use crate::world::{CHIEF, World};
 
 /// What workers share of batch norm's statistics. Tests use rank 0's running statistics in any case.
@@ -43,7 +45,7 @@ pub(crate) struct Broadcast {
 
 impl Broadcast {
     pub fn new(world: &mut World<'_>) -> Self {
-        Self { label: world.label("statistics") }
+        Self { label: world.label("statistics", Content::Statistics) }
     }
 
     /// Before a step.
@@ -66,8 +68,7 @@ pub(crate) struct SyncBatchNorm {
 struct Shared {
     error: Option<CollectiveError>,
     exchanges: Vec<Exchange>,
-    /// Bytes and messages.
-    sent: (u64, u64),
+    traffic: Traffic,
 }
 
 const NOBODY_PANICS: &str = "nobody panics with it";
@@ -75,7 +76,7 @@ const NOBODY_PANICS: &str = "nobody panics with it";
 impl SyncBatchNorm {
     /// From now on the model's batch norm normalises over all workers.
     pub fn begin(model: &mut Model, world: &mut World<'_>) -> Result<Self, CollectiveError> {
-        let (key, label) = (world.rank() as i64, world.label("batch norm"));
+        let (key, label) = (world.rank() as i64, world.label("batch norm", Content::Statistics));
         let mut group = world.workers().split(0, key)?;
         group.label(label);
         group.record(true);
@@ -86,7 +87,7 @@ impl SyncBatchNorm {
             // After an error the pass goes on with numbers that nobody will use.
             if seen.error.is_none() {
                 seen.error = group.all_reduce(numbers, Op::Sum, How::default()).err();
-                seen.sent = (group.bytes_sent(), group.messages_sent());
+                seen.traffic = group.traffic();
                 group.take_exchanges(&mut seen.exchanges);
             }
         }));
@@ -103,8 +104,8 @@ impl SyncBatchNorm {
         std::mem::take(&mut self.shared.lock().expect(NOBODY_PANICS).exchanges)
     }
 
-    /// Bytes and messages sent so far.
-    pub fn sent(&self) -> (u64, u64) {
-        self.shared.lock().expect(NOBODY_PANICS).sent
+    /// What this rank has sent and received so far.
+    pub fn traffic(&self) -> Traffic {
+        self.shared.lock().expect(NOBODY_PANICS).traffic
     }
 }

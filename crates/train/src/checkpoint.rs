@@ -1,10 +1,10 @@
 //! Weights as safetensors files, with PyTorch's names and layouts, so that a file saved by either loads in the other.
 
 use std::collections::HashMap;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use ringstep_data::file::read_whole;
 use ringstep_nn::Model;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
@@ -58,8 +58,13 @@ pub fn to_bytes(model: &Model) -> Vec<u8> {
 
 /// Sets all of the model's weights from a safetensors file.
 pub fn load(model: &mut Model, path: &Path) -> Result<(), CheckpointError> {
-    let bytes = fs::read(path).map_err(|error| CheckpointError::Io { path: path.to_owned(), error })?;
-    let file = SafeTensors::deserialize(&bytes)
+    let bytes = read_whole(path).map_err(|error| CheckpointError::Io { path: path.to_owned(), error })?;
+    load_bytes(model, &bytes, path)
+}
+
+/// The same from the bytes of a file; errors call it by this path.
+pub fn load_bytes(model: &mut Model, bytes: &[u8], path: &Path) -> Result<(), CheckpointError> {
+    let file = SafeTensors::deserialize(bytes)
         .map_err(|error| CheckpointError::Malformed { path: path.to_owned(), problem: error.to_string() })?;
     let does_not_fit = |problem| CheckpointError::DoesNotFit { path: path.to_owned(), problem };
 

@@ -1,6 +1,8 @@
 //! How long a rank trains, and how long its steps take.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use ringstep_nn::state::State;
 
 /// A clock that can be stopped, and remembers how long each step took.
 #[derive(Debug)]
@@ -15,6 +17,14 @@ impl Clock {
     pub fn start() -> Self {
         let now = Instant::now();
         Self { started: now, step_started: now, step_seconds: Vec::new() }
+    }
+
+    /// To go on later: how long it has run, and what it remembers.
+    pub(crate) fn state(&mut self, state: &mut State<'_>) {
+        let mut seconds = [self.seconds(), self.step_started.elapsed().as_secs_f64()];
+        state.numbers("seconds", &mut seconds);
+        [self.started, self.step_started] = seconds.map(moment_before);
+        state.list("step_seconds", &mut self.step_seconds);
     }
 
     /// The time of `work` does not count.
@@ -64,6 +74,12 @@ impl Clock {
     fn warm_steps(&self) -> &[f64] {
         if self.step_seconds.len() > 1 { &self.step_seconds[1..] } else { &self.step_seconds }
     }
+}
+
+/// The moment that lies so many seconds before now, or as far back as moments go.
+pub(crate) fn moment_before(seconds: f64) -> Instant {
+    let now = Instant::now();
+    Duration::try_from_secs_f64(seconds).ok().and_then(|time| now.checked_sub(time)).unwrap_or(now)
 }
 
 /// The middle value, or the mean of the two in the middle.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ringstep_comm::CollectiveError;
 use ringstep_cpu::MissingInstructions;
+use ringstep_nn::state::Foreign;
 
 use crate::checkpoint::CheckpointError;
 use crate::compress::Malformed;
@@ -30,13 +31,23 @@ pub enum WorkerError {
         /// What it has and has not.
         error: MissingInstructions,
     },
-    /// The system gives no thread to load images on.
-    #[error("rank {rank}: no thread to load images: {error}")]
-    NoLoader {
+    /// The system has no thread left.
+    #[error("rank {rank}: no thread to {purpose}: {error}")]
+    NoThread {
         /// The rank without one.
         rank: usize,
+        /// What it is needed for.
+        purpose: &'static str,
         /// What the system said.
         error: io::Error,
+    },
+    /// What was saved is not a state of this job.
+    #[error("rank {rank}: what was saved is of another job: {foreign}")]
+    OtherState {
+        /// The rank.
+        rank: usize,
+        /// The first difference.
+        foreign: Foreign,
     },
     /// Training has run away.
     #[error(
@@ -91,6 +102,12 @@ pub enum WorkerError {
         /// The rank that cannot go on.
         waiting: usize,
     },
+    /// It was told to give up, because another rank is gone.
+    #[error("rank {rank}: it was told to give up, since another rank is gone")]
+    Abandoned {
+        /// The rank.
+        rank: usize,
+    },
     /// A rank sent what does not stand for numbers.
     #[error("rank {rank}: {slice}: rank {peer} sent no valid {method} code: {problem}")]
     MalformedCode {
@@ -111,6 +128,13 @@ pub enum WorkerError {
         /// The rank that saw it.
         rank: usize,
     },
+}
+
+impl WorkerError {
+    /// What a rank says that got no thread.
+    pub(crate) fn no_thread(rank: usize, purpose: &'static str) -> impl Fn(io::Error) -> Self {
+        move |error| Self::NoThread { rank, purpose, error }
+    }
 }
 
 /// "rank 2 differs", "ranks 1, 3 differ".

@@ -28,10 +28,17 @@ pub(crate) fn test(
     group.broadcast(model.statistics_mut(), 0)?;
     let images = Arc::clone(&data.test);
     let (rank, world, batch) = (group.rank(), group.world(), BATCH);
-    let shard = Shard { images: images.len(), rank, world, batch, shuffle: None, deal: Deal::Strided };
+    let shard = Shard { images: images.len(), rank, world, batch, shuffle: None, deal: Deal::Strided, taken: (0, 0) };
     let steps = shard.steps();
-    let mut loader =
-        start_loader(Plan { images, shard, steps, canvas: canvas.clone(), augment: Augment::default(), seed: 0 })?;
+    let mut loader = start_loader(Plan {
+        images,
+        shard,
+        steps,
+        skip: 0,
+        canvas: canvas.clone(),
+        augment: Augment::default(),
+        seed: 0,
+    })?;
     let mut frozen = model.freeze(BATCH, model.threads());
     let (mut count, mut correct) = (0, 0);
     while let Some(batch) = loader.next() {

@@ -9,6 +9,7 @@ use ringstep_data::loader::{Batch, Loader, Plan};
 use ringstep_data::shard::Shard;
 
 use crate::Job;
+use crate::content::Content;
 use crate::error::WorkerError;
 use crate::recorder::Recorder;
 use crate::trace::Kind;
@@ -58,6 +59,7 @@ impl Feed {
                 images: Arc::clone(&data.train),
                 shard,
                 steps: job.batches_in_all(data.train.len()),
+                skip: 0,
                 canvas: canvas.clone(),
                 augment: job.augment,
                 seed: job.seed,
@@ -67,7 +69,13 @@ impl Feed {
         let whole = Shard { rank: 0, world: 1, batch: shard.world * shard.batch, ..shard.clone() };
         let loader = (world.rank() == dealer).then(|| start(whole)).transpose()?;
         let (whole, part, length) = (Batch::default(), Batch::default(), canvas.len());
-        Ok(Self::Dealt { dealer, loader, whole, part, length, label: world.label("scatter") })
+        Ok(Self::Dealt { dealer, loader, whole, part, length, label: world.label("scatter", Content::Images) })
+    }
+
+    /// Goes on behind so many batches, wherever it is.
+    pub fn seek(&mut self, rank: usize, batches: usize) -> Result<(), WorkerError> {
+        let (Self::Own(loader) | Self::Dealt { loader: Some(loader), .. }) = self else { return Ok(()) };
+        loader.seek(batches).map_err(WorkerError::no_thread(rank, "load images"))
     }
 
     /// Gets the next batch, this rank's part of the `global_batch` images that all ranks take.
@@ -117,5 +125,5 @@ impl Feed {
 /// Begins to load batches, or says that there is no thread for it.
 pub(crate) fn start_loader(plan: Plan) -> Result<Loader, WorkerError> {
     let rank = plan.shard.rank;
-    Loader::start(plan).map_err(|error| WorkerError::NoLoader { rank, error })
+    Loader::start(plan).map_err(WorkerError::no_thread(rank, "load images"))
 }

@@ -53,8 +53,12 @@ fn channels(count: usize) -> String {
 
 /// Puts the images of a data set in the middle of a model's input, black around them.
 pub fn fit(model: &Design, data: &Dataset) -> Result<Canvas, Misfit> {
-    let (takes, classes) = (model.input(), model.classes());
-    let (model, has, data_name) = (model.name.clone(), data.train.shape, data.name);
+    fit_sizes(&model.name, model.input(), model.classes(), data)
+}
+
+/// The same for a model of which no more is known than its name, its input and its classes.
+pub fn fit_sizes(model: &str, takes: Shape, classes: usize, data: &Dataset) -> Result<Canvas, Misfit> {
+    let (model, has, data_name) = (model.to_owned(), data.train.shape, data.name);
     if has.channels != takes.channels {
         return Err(Misfit::Channels { model, takes: takes.channels, data: data_name, has: has.channels });
     }

@@ -14,10 +14,14 @@
 //! | why a rank stops before the end | [`error`] |
 //! | batch norm over all ranks' images | [`batch_norm`] |
 //! | whether ranks are still equal | [`verify`] |
+//! | how long a worker computes | [`profile`] |
 //! | where the time goes | `recorder`, [`clock`], [`timebase`], [`trace`] |
 //! | what a rank says | [`records`] |
+//! | what goes over the network | [`content`] |
 //! | what all ranks together did | [`accounts`], [`summary`] |
 //! | weights as files | [`checkpoint`] |
+//! | what a rank remembers, in files | [`saving`] |
+//! | stopping all ranks at one moment | [`halt`] |
 
 pub mod accounts;
 mod backward_times;
@@ -25,15 +29,25 @@ pub mod batch_norm;
 pub mod checkpoint;
 pub mod clock;
 pub mod compress;
+pub mod content;
 pub mod error;
 mod evaluate;
 mod feed;
 pub mod fit;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod halt;
 pub mod job;
 pub mod memory;
+pub mod profile;
 mod recorder;
 pub mod records;
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
 mod replica;
+pub mod saving;
 pub mod slow;
 mod snapshots;
 pub mod strategy;

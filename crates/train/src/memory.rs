@@ -65,6 +65,10 @@ impl Job {
         need.optimizer = learners * need.optimizer + self.sync.holds() * one.gradients;
         need.batches *= learners;
         need.optimizer += self.compress.map_or(0, Compression::remembers) * one.gradients;
+        // The model that differences are from.
+        if self.compress.is_some() && self.sync.round().is_some() {
+            need.optimizer += one.gradients;
+        }
         // Weights as they are, in panels, and transformed from nine to thirty-six numbers.
         let tested = self.model.network().memory(evaluate::BATCH, self.threads)?;
         need.testing = 6 * tested.parameters + tested.activations + tested.workspace;
@@ -101,6 +105,7 @@ mod tests {
     use super::*;
     use crate::compress::Method;
     use crate::job::Length;
+    use crate::strategy::Servers;
 
     #[test]
     fn what_the_optimizer_remembers_is_counted() {
@@ -127,10 +132,13 @@ mod tests {
             job.need_of_servers().unwrap() / (61_706 * 4)
         };
         assert_eq!(need(SyncMethod::DataParallel), 0);
-        assert_eq!(need(SyncMethod::ParameterServer { servers: 2 }), 2 + 2 + 1 + 4);
-        assert_eq!(need(SyncMethod::Stale { servers: 2, staleness: 0 }), 2 + 2 + 1 + 4);
-        assert_eq!(need(SyncMethod::Stale { servers: 1, staleness: 3 }), 1 + 4 + 1 + 16);
-        assert_eq!(need(SyncMethod::Async { servers: 3, period: 0.0, staleness_aware: true }), 3 + 2 + 1 + 4);
+        assert_eq!(need(SyncMethod::ParameterServer { servers: Servers::Apart(2) }), 2 + 2 + 1 + 4);
+        assert_eq!(need(SyncMethod::Stale { servers: Servers::Apart(2), staleness: 0 }), 2 + 2 + 1 + 4);
+        assert_eq!(need(SyncMethod::Stale { servers: Servers::Apart(1), staleness: 3 }), 1 + 4 + 1 + 16);
+        assert_eq!(
+            need(SyncMethod::Async { servers: Servers::Apart(3), period: 0.0, staleness_aware: true }),
+            3 + 2 + 1 + 4
+        );
     }
 
     #[test]

@@ -1,17 +1,48 @@
 //! Keeps what a rank did when, step by step.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ringstep_comm::log::{Exchange as Call, With};
 use ringstep_nn::Model;
+use ringstep_nn::state::State;
 
 use crate::accounts::split;
 use crate::clock::Clock;
-use crate::records::{Exchange, Parts, Step};
+use crate::content::Sent;
+use crate::records::{Exchange, Parts, Report, Step};
 use crate::replica::{Replica, Trained};
 use crate::timebase::Timebase;
 use crate::trace::{Kind, Span, Tracer};
 use crate::world::World;
+
+/// How often a rank says how far it is.
+const REPORT_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Steps that have not been reported yet: several go at once.
+pub(crate) struct Unreported {
+    steps: Vec<Step>,
+    due: Instant,
+}
+
+impl Unreported {
+    pub fn new() -> Self {
+        Self { steps: Vec::new(), due: Instant::now() + REPORT_INTERVAL }
+    }
+
+    /// A step is done. It is reported now or later.
+    pub fn add(&mut self, step: Step, report: &mut dyn FnMut(Report)) {
+        self.steps.push(step);
+        if Instant::now() >= self.due {
+            self.report(report);
+        }
+    }
+
+    /// Reports what there is.
+    pub fn report(&mut self, report: &mut dyn FnMut(Report)) {
+        self.due = Instant::now() + REPORT_INTERVAL;
+        report(Report::Steps(std::mem::take(&mut self.steps)));
+    }
+}
 
 /// The moments of a rank, for its reports and for traces alike.
 pub(crate) struct Recorder {
@@ -22,13 +53,23 @@ pub(crate) struct Recorder {
     open: Step,
     /// What those before it took, by what was done.
     pub parts: Parts,
+    /// What was sent in them, by what it was.
+    pub sent: Sent,
 }
 
 impl Recorder {
     /// Starts the clock; traces the first `traced` steps.
     pub fn start(timebase: Timebase, traced: usize) -> Self {
-        let (tracer, open, parts) = (Tracer::new(timebase, traced), Step::default(), Parts::default());
-        Self { clock: Clock::start(), timebase, tracer, open, parts }
+        let (tracer, open) = (Tracer::new(timebase, traced), Step::default());
+        Self { clock: Clock::start(), timebase, tracer, open, parts: Parts::default(), sent: Sent::default() }
+    }
+
+    /// To go on with the records later.
+    pub fn state(&mut self, state: &mut State<'_>) {
+        state.within("clock", |state| self.clock.state(state));
+        state.within("parts", |state| self.parts.state(state));
+        state.within("sent", |state| self.sent.state(state));
+        state.count("step", &mut self.open.step);
     }
 
     /// Does `work`, and remembers when.
@@ -45,6 +86,11 @@ impl Recorder {
         result
     }
 
+    /// Something about this was encoded or decoded then, wherever exchanges go on.
+    pub fn encoded(&mut self, about: &str, span: [Instant; 2]) {
+        self.tracer.between(self.open.step, Kind::Encode, about, span);
+    }
+
     /// A backward of this model began then, its last gradient was written then, and now it is over.
     pub fn backward(&mut self, began: Instant, ready: Instant, model: &Model) {
         let [began, ready, ended] = [began, ready, Instant::now()].map(|moment| self.timebase.nanoseconds(moment));
@@ -52,6 +98,11 @@ impl Recorder {
         self.open.synchronising.push([ready, ended]);
         self.open.ready = ready;
         self.tracer.backward(self.open.step, model);
+    }
+
+    /// What comes now belongs to this step.
+    pub fn is_in_step(&mut self, step: usize) {
+        self.open.step = step;
     }
 
     /// The step is over, and the next begins.
@@ -88,6 +139,7 @@ impl Recorder {
         }
         for (group, call) in calls {
             self.tracer.between(self.open.step, Kind::Communication, world.name(call.label), [call.began, call.ended]);
+            self.sent.add(world.content(call.label), call.sent);
             self.open.exchanges.push(self.placed(world.rank(), group, call));
         }
         // Nobody knows here when others came to an exchange.

@@ -1,8 +1,13 @@
 //! What a rank says while it trains, and at the end.
 
+use std::iter::Sum;
+
+use ringstep_nn::state::State;
 use serde::{Deserialize, Serialize};
 
 use crate::accounts::Shares;
+use crate::content::Sent;
+use crate::saving::FileSum;
 use crate::trace::Span;
 
 /// What a rank says while it trains.
@@ -14,12 +19,32 @@ pub enum Report {
     Spans(Vec<Span>),
     /// An epoch is over.
     Epoch(Epoch),
+    /// Between the last step that was reported and the next, its state was copied for the checkpoint of this name.
+    Checkpoint(usize),
+    /// The copy is written, or cannot be.
+    Saved(SavedRank),
+    /// Between the last step that was reported and the next, its state was kept in memory.
+    Point {
+        /// Steps that are done.
+        step: usize,
+        /// The epoch so far.
+        epoch: Epoch,
+    },
+}
+
+/// A rank's part of a checkpoint.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
+pub struct SavedRank {
+    /// The checkpoint's name.
+    pub name: usize,
+    /// What was written, or why not.
+    pub files: Result<Vec<FileSum>, String>,
 }
 
 /// Nanoseconds on the clock of all ranks.
 pub type Nanoseconds = i64;
 
-/// One rank's part of a step: what it did when.
+/// One rank's part of a step: what it did when. A server's is what it did from one answer to the next.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq)]
 pub struct Step {
     /// From 0, since the beginning.
@@ -42,6 +67,13 @@ pub struct Step {
     pub data: Vec<[Nanoseconds; 2]>,
     /// What it exchanged with others.
     pub exchanges: Vec<Exchange>,
+    /// Bytes of data that the rank had sent by the end of the step.
+    pub bytes_sent: u64,
+    /// What compression did in the step, if there is one.
+    pub compressed: Option<Compressed>,
+    /// On a server, whose steps it has seen, and how stale they were.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub observed: Vec<(usize, u64)>,
 }
 
 impl Step {
@@ -83,9 +115,12 @@ impl From<BareExchange> for Exchange {
     }
 }
 
+/// Which exchange: its group, who sent to whom, and its number.
+pub(crate) type Key = (u8, Option<[usize; 2]>, u32);
+
 impl Exchange {
     /// The same for all ranks that took part.
-    pub(crate) fn key(&self) -> (u8, Option<[usize; 2]>, u32) {
+    pub(crate) fn key(&self) -> Key {
         (self.group, self.message, self.sequence)
     }
 }
@@ -105,6 +140,13 @@ pub struct Parts {
 }
 
 impl Parts {
+    /// To go on counting later.
+    pub(crate) fn state(&mut self, state: &mut State<'_>) {
+        state.number("compute", &mut self.compute);
+        state.number("comm", &mut self.comm);
+        state.number("data", &mut self.data);
+    }
+
     /// Adds the shares of a step. A rank alone cannot tell waiting from communication.
     pub(crate) fn add(&mut self, shares: Shares) {
         let seconds = |nanoseconds: Nanoseconds| nanoseconds as f64 / 1e9;
@@ -140,6 +182,19 @@ pub struct Epoch {
     pub bytes_sent: u64,
 }
 
+impl Epoch {
+    /// To go on adding later.
+    pub(crate) fn state(&mut self, state: &mut State<'_>) {
+        state.count("epoch", &mut self.epoch);
+        state.count("images", &mut self.images);
+        state.number("loss_sum", &mut self.loss_sum);
+        state.count("correct", &mut self.correct);
+        state.number("seconds", &mut self.seconds);
+        state.within("parts", |state| self.parts.state(state));
+        state.number("bytes_sent", &mut self.bytes_sent);
+    }
+}
+
 /// One rank's part of a test of the model as it was at some moment of the training.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, PartialEq)]
 pub struct Tested {
@@ -170,7 +225,37 @@ pub struct Compressed {
     pub encode_seconds: f64,
 }
 
+/// Of several ranks or steps.
+impl Sum for Compressed {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, more| Self {
+            bytes_dense: sum.bytes_dense + more.bytes_dense,
+            lost: sum.lost + more.lost,
+            all: sum.all + more.all,
+            encode_seconds: sum.encode_seconds + more.encode_seconds,
+        })
+    }
+}
+
 impl Compressed {
+    /// To go on counting later.
+    pub(crate) fn state(&mut self, state: &mut State<'_>) {
+        state.number("bytes_dense", &mut self.bytes_dense);
+        state.number("lost", &mut self.lost);
+        state.number("all", &mut self.all);
+        state.number("encode_seconds", &mut self.encode_seconds);
+    }
+
+    /// What has been added since then.
+    pub fn since(self, then: Self) -> Self {
+        Self {
+            bytes_dense: self.bytes_dense - then.bytes_dense,
+            lost: self.lost - then.lost,
+            all: self.all - then.all,
+            encode_seconds: self.encode_seconds - then.encode_seconds,
+        }
+    }
+
     /// How much was left out, relative to what there was to send.
     pub fn error(&self) -> f64 {
         if self.all > 0.0 { (self.lost / self.all).sqrt() } else { 0.0 }
@@ -193,18 +278,21 @@ pub struct Outcome {
     /// What the time went to.
     #[serde(flatten)]
     pub parts: Parts,
+    /// Bytes put on the way, by what they are.
+    pub sent: Sent,
     /// Bytes sent to synchronise.
     pub bytes_sent: u64,
-    /// On a server, bytes received from its workers, all of them through one link.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bytes_received: Option<u64>,
+    /// Bytes received for that. A server's come from all its workers through one link.
+    pub bytes_received: u64,
+    /// Bytes that both took on the way, with headers and padding.
+    pub wire_bytes: [u64; 2],
     /// Messages sent to synchronise.
     pub messages_sent: u64,
     /// On a server, how often each staleness was seen: by how many steps the parameters that a worker read lacked gradients
     /// of others, or had moved on before its own came.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub staleness: Vec<u64>,
-    /// What compression did to the gradients, if they were compressed.
+    /// What compression did to the gradients, if they were compressed; a server only decodes.
     pub compressed: Option<Compressed>,
     /// Seconds of a step's communication that the cost model expects to be exposed, if it was asked.
     pub predicted_comm: Option<f64>,
@@ -214,4 +302,14 @@ pub struct Outcome {
     pub clock_error: f64,
     /// Of the weights as a safetensors file.
     pub weights_sha256: String,
+    /// Whether it was told to end before its last step.
+    #[serde(default)]
+    pub interrupted: bool,
+}
+
+impl Outcome {
+    /// Bytes of data sent and received, and what these took on the way.
+    pub fn bytes(&self) -> [u64; 4] {
+        [self.bytes_sent, self.bytes_received, self.wire_bytes[0], self.wire_bytes[1]]
+    }
 }

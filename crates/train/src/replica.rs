@@ -4,8 +4,10 @@ use std::ops::{AddAssign, Range};
 use std::time::Instant;
 
 use ringstep_comm::log::Exchange;
+use ringstep_comm::transport::Traffic;
 use ringstep_data::shard::Shard;
 use ringstep_nn::optim::{Optimizer, Rule};
+use ringstep_nn::state::State;
 use ringstep_nn::{Model, Score};
 
 use crate::Job;
@@ -108,9 +110,10 @@ impl<'a> Replica<'a> {
 
     /// One over the images that the gradient of its next step is the mean over; without an image there is no gradient.
     pub fn scale(&self, weighting: Weighting) -> f32 {
+        let (epoch, _) = self.place();
         let images_of = |batch| match weighting {
-            Weighting::WholeStep => self.shard.step_images(batch),
-            Weighting::OwnImages => self.shard.own_images(batch),
+            Weighting::WholeStep => self.shard.step_images(epoch, batch),
+            Weighting::OwnImages => self.shard.own_images(epoch, batch),
         };
         1.0 / self.batches().map(images_of).sum::<usize>().max(1) as f32
     }
@@ -163,6 +166,21 @@ impl<'a> Replica<'a> {
         }
     }
 
+    /// What it remembers from step to step.
+    pub fn state(&mut self, state: &mut State<'_>) {
+        state.within("model", |state| self.model.state(state));
+        if let Some(optimizer) = &mut self.optimizer {
+            state.within("optimizer", |state| optimizer.state(state));
+        }
+        state.count("steps", &mut self.steps);
+        state.count("images_since", &mut self.images_since);
+    }
+
+    /// Finds its place in the data, once another state is set.
+    pub fn find_place(&mut self, rank: usize) -> Result<(), WorkerError> {
+        self.feed.seek(rank, self.job.batches_before(self.steps, self.shard.images))
+    }
+
     /// Images that it has trained on since the last time, for means over images.
     pub fn take_images(&mut self) -> usize {
         std::mem::take(&mut self.images_since)
@@ -178,9 +196,9 @@ impl<'a> Replica<'a> {
         self.batch_norm.as_ref().map_or_else(Vec::new, SyncBatchNorm::take_exchanges)
     }
 
-    /// Bytes and messages that batch norm has sent.
-    pub fn sent(&self) -> (u64, u64) {
-        self.batch_norm.as_ref().map_or((0, 0), SyncBatchNorm::sent)
+    /// What batch norm has sent and received.
+    pub fn traffic(&self) -> Traffic {
+        self.batch_norm.as_ref().map_or_else(Traffic::default, SyncBatchNorm::traffic)
     }
 
     /// Whether its last batch was as large as batches get.
@@ -190,14 +208,13 @@ impl<'a> Replica<'a> {
 
     /// Which of the epoch's batches its next step has.
     fn batches(&self) -> Range<usize> {
-        let (images, (_, step)) = (self.shard.images, self.place());
-        self.job.batches(step, images)
+        let (images, (epoch, step)) = (self.shard.images, self.place());
+        self.job.batches(epoch, step, images)
     }
 
     /// The epoch of its next step, and the step's number in it.
     fn place(&self) -> (usize, usize) {
-        let an_epoch = self.job.steps_an_epoch(self.shard.images);
-        (self.steps / an_epoch, self.steps % an_epoch)
+        self.job.place(self.steps, self.shard.images)
     }
 
     /// Takes the next batch and runs it through the model.
@@ -208,7 +225,7 @@ impl<'a> Replica<'a> {
         batch: usize,
         trained: &mut Trained,
     ) -> Result<(), WorkerError> {
-        self.feed.next(world, recorder, self.shard.step_images(batch))?;
+        self.feed.next(world, recorder, self.shard.step_images(self.place().0, batch))?;
         let batch = self.feed.current();
         let score = recorder.timed(Kind::Forward, "forward", || self.model.forward(&batch.images, &batch.labels));
         self.check_statistics()?;

@@ -1,5 +1,6 @@
 //! Ranks that are made slow, so that one machine shows what a straggler does to each way of staying in step.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -18,12 +19,24 @@ pub struct Slow {
 }
 
 impl Slow {
-    /// How long it sleeps before this step, if its last one took so long to compute. By a hash of seed, rank and step, so that
-    /// the same steps are slow when a job is repeated.
+    /// How long it sleeps before this step, if its last one took so long to compute.
     pub fn pause(&self, seed: u64, step: usize, computed: Duration) -> Duration {
+        if self.is_slow(seed, step) { computed.mul_f64(self.factor - 1.0) } else { Duration::ZERO }
+    }
+
+    /// Whether this step is a slow one. By a hash of seed, rank and step, so that the same steps are slow when a job is repeated.
+    pub fn is_slow(&self, seed: u64, step: usize) -> bool {
         let stream = Key { seed, step: step as u64, rank: self.rank as u32, ..Key::default() }.stream();
         let drawn = (stream >> 11) as f64 / (1u64 << 53) as f64;
-        if drawn < self.probability { computed.mul_f64(self.factor - 1.0) } else { Duration::ZERO }
+        drawn < self.probability
+    }
+}
+
+/// As on the command line: `RANK:FACTOR`, and the probability if it is not certain.
+impl fmt::Display for Slow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.rank, self.factor)?;
+        if self.probability < 1.0 { write!(f, ":{}", self.probability) } else { Ok(()) }
     }
 }
 
@@ -46,5 +59,11 @@ mod tests {
         assert!((2500 - 217..=2500 + 217).contains(&slowed), "{slowed}");
         assert_eq!(some, pauses(1, 0.25));
         assert_ne!(some, pauses(2, 0.25));
+    }
+
+    #[test]
+    fn a_slow_rank_is_written_like_its_flag() {
+        let slow = |factor, probability| Slow { rank: 3, factor, probability }.to_string();
+        assert_eq!([slow(4.0, 1.0), slow(1.5, 0.1)], ["3:4", "3:1.5:0.1"]);
     }
 }

@@ -26,11 +26,11 @@ impl Timebase {
     /// Compares clocks. Ranks of rank 0's host have the same one; the others ask rank 0 (Cristian 1989): an answer was
     /// given in the middle of the time that it took, give or take half of that time. All ranks call it at the same time.
     pub fn agree(group: &mut Group) -> Result<Self, CollectiveError> {
-        let (mut base, hosts) = (Self::of_this_host(), group.hosts());
+        let (mut base, topology) = (Self::of_this_host(), group.topology().clone());
         let mut zero = [base.shown];
         group.broadcast(&mut zero, 0)?;
         base.zero = zero[0];
-        for rank in (1..group.world()).filter(|&rank| hosts[rank] != hosts[0]) {
+        for rank in (1..group.world()).filter(|&rank| !topology.are_near(rank, 0)) {
             let mut shortest = Nanoseconds::MAX;
             for _ in 0..EXCHANGES {
                 let mut theirs = [0i64];

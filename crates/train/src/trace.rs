@@ -12,7 +12,7 @@ use crate::timebase::Timebase;
 pub enum Track {
     /// Forward, backward, optimizer, and waiting for data.
     Computation,
-    /// Collectives.
+    /// Collectives, and the encoding of what they send.
     Communication,
 }
 
@@ -23,7 +23,7 @@ pub struct Span {
     pub track: Track,
     /// What.
     pub name: String,
-    /// What sort of thing: slowed, data, forward, backward, optimizer or communication.
+    /// What sort of thing: slowed, data, forward, backward, optimizer, communication or encode.
     pub kind: Kind,
     /// The step it belongs to, from 0.
     pub step: usize,
@@ -49,12 +49,14 @@ pub enum Kind {
     Optimizer,
     /// A collective.
     Communication,
+    /// Encoding numbers, or decoding codes.
+    Encode,
 }
 
 impl Kind {
     /// All, in the order in which they happen.
-    pub const ALL: [Self; 6] =
-        [Self::Slowed, Self::Data, Self::Forward, Self::Backward, Self::Communication, Self::Optimizer];
+    pub const ALL: [Self; 7] =
+        [Self::Slowed, Self::Data, Self::Forward, Self::Backward, Self::Encode, Self::Communication, Self::Optimizer];
 
     /// The name that reports and traces use.
     pub fn name(self) -> &'static str {
@@ -65,6 +67,7 @@ impl Kind {
             Self::Backward => "backward",
             Self::Optimizer => "optimizer",
             Self::Communication => "communication",
+            Self::Encode => "encode",
         }
     }
 }
@@ -85,7 +88,10 @@ impl Tracer {
     /// Something went on.
     pub fn between(&mut self, step: usize, kind: Kind, name: &str, [began, ended]: [Instant; 2]) {
         if step < self.steps {
-            let track = if kind == Kind::Communication { Track::Communication } else { Track::Computation };
+            let track = match kind {
+                Kind::Communication | Kind::Encode => Track::Communication,
+                _ => Track::Computation,
+            };
             let (name, seconds) = (name.to_owned(), (ended - began).as_secs_f64());
             self.spans.push(Span {
                 track,

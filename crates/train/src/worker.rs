@@ -1,9 +1,15 @@
 //! What one rank does, from the first weights to the last. The same for one rank and for many, and for every way to stay
 //! in step.
 
+mod points;
+mod saving;
+
+use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ringstep_comm::transport::Traffic;
 use ringstep_comm::{Group, tune};
 use ringstep_data::Dataset;
 use ringstep_data::canvas::Canvas;
@@ -11,6 +17,7 @@ use ringstep_data::file::sha256;
 use ringstep_nn::schedule::Schedule;
 use ringstep_nn::team::Team;
 
+use self::points::Points;
 use crate::Job;
 use crate::backward_times::BackwardTimes;
 use crate::batch_norm::{BatchNorm, Broadcast, SyncBatchNorm};
@@ -19,9 +26,12 @@ use crate::error::WorkerError;
 use crate::evaluate;
 use crate::feed::Feed;
 use crate::fit;
-use crate::recorder::Recorder;
-use crate::records::{Epoch, Outcome, Report, Step, Tested};
+use crate::halt::{Halts, Then};
+use crate::recorder::{Recorder, Unreported};
+use crate::records::{Compressed, Epoch, Outcome, Report, Step, Tested};
 use crate::replica::{Replica, Trained};
+use crate::saving::Session;
+use crate::saving::writer::{Writer, write_test};
 use crate::snapshots::{self, Snapshot};
 use crate::strategy::{CostInputs, Next, Progress, Strategy, Turn, server};
 use crate::timebase::Timebase;
@@ -29,24 +39,39 @@ use crate::trace::Kind;
 use crate::verify::{Difference, first_difference};
 use crate::world::{CHIEF, Role, World};
 
-/// How often a rank says how far it is.
-const REPORT_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Trains on this rank's part of the data, or serves those that do. Returns what it did, and of a worker the final weights
-/// as a safetensors file.
+/// Trains on this rank's part of the data, or serves those that do, from the beginning to the end.
 pub fn run(
     job: &Job,
     data: &Dataset,
     group: &mut Group,
     report: &mut dyn FnMut(Report),
 ) -> Result<(Outcome, Vec<u8>), WorkerError> {
+    let session = Session { report, halts: &Halts::default(), checkpoints: None, from: None, memory: None };
+    match run_in(job, data, group, session)? {
+        Ended::Done(outcome, weights) => Ok((*outcome, weights)),
+        Ended::Left => unreachable!("nobody tells it to leave"),
+    }
+}
+
+/// How a rank ends that does not fail.
+pub enum Ended {
+    /// With what it did, and of a worker the final weights as a safetensors file.
+    Done(Box<Outcome>, Vec<u8>),
+    /// It was told to leave between two steps.
+    Left,
+}
+
+/// The same, where it may be halted and saved on the way, and may go on from where it was once before.
+pub fn run_in(job: &Job, data: &Dataset, group: &mut Group, session: Session<'_>) -> Result<Ended, WorkerError> {
     match job.role(group.rank()) {
         Role::Worker => {
-            let mut trainer = Trainer::get_ready(job, data, group)?;
-            trainer.train(report)?;
-            trainer.finish()
+            let mut trainer = Trainer::get_ready(job, data, group, &session)?;
+            match trainer.train(session)? {
+                true => trainer.finish(),
+                false => Ok(Ended::Left),
+            }
         }
-        Role::Server(number) => Ok((server::run(job, data, group, number)?, Vec::new())),
+        Role::Server(number) => server::run(job, data, group, number, session),
     }
 }
 
@@ -69,28 +94,50 @@ struct Trainer<'a> {
     computed: Duration,
     /// For predictions.
     backward_times: BackwardTimes,
-    /// What had been sent before the first step, and what has been since that has nothing to do with training.
-    left_out: (u64, u64),
+    /// What had been sent and received before the first step, and what has been since that has nothing to do with training.
+    left_out: Traffic,
+    /// What was sent and received by whoever did the steps before the first.
+    earlier: Traffic,
+    /// The steps that are done when it begins.
+    began_at: usize,
+    /// The epoch so far, with the readings at its beginning.
+    open: Epoch,
+    unreported: Unreported,
+    /// Whether it was told to end here.
+    interrupted: bool,
+    /// What compression had done at the end of the last step.
+    compressed: Option<Compressed>,
     /// On the chief, the models that are to be tested after the training.
-    snapshots: Vec<Snapshot>,
+    snapshots: Vec<Arc<Snapshot>>,
+    /// The steps after which these were, on every rank.
+    test_steps: Vec<u64>,
 }
 
 impl<'a> Trainer<'a> {
     /// All that comes before the first step. Ends with a barrier, and starts the clock.
-    fn get_ready(job: &'a Job, data: &'a Dataset, group: &'a mut Group) -> Result<Self, WorkerError> {
+    fn get_ready(
+        job: &'a Job,
+        data: &'a Dataset,
+        group: &'a mut Group,
+        session: &Session<'_>,
+    ) -> Result<Self, WorkerError> {
         let canvas = fit::fit(&job.model, data)?;
         let (images, rank) = (data.train.len(), group.rank());
         let mut world = World::new(group, &job.roles())?;
         let level = job.instructions.level().map_err(|error| WorkerError::NoInstructions { rank, error })?;
-        let build = || job.model.build(job.batch, Team::new(job.threads, level));
-        let mut model = build();
-        match &job.init {
-            Some(path) => checkpoint::load(&mut model, path)?,
-            None => model.initialise(job.seed),
+        let build = || {
+            let team = Team::start(job.threads, level).map_err(WorkerError::no_thread(rank, "compute"))?;
+            Ok::<_, WorkerError>(job.model.build(job.batch, team))
+        };
+        let mut model = build()?;
+        match (&job.init, session.from) {
+            (Some(path), None) => checkpoint::load(&mut model, path)?,
+            _ => model.initialise(job.seed),
         }
         world.all.broadcast(model.values_mut(), CHIEF)?;
         world.workers().broadcast(model.statistics_mut(), CHIEF)?;
-        if job.sync.algorithm() == Some(None) {
+        let measured = session.from.is_some_and(|saved| saving::restore_tuning(&mut world, saved));
+        if job.sync.algorithm() == Some(None) && !measured {
             tune::measure(world.workers())?;
         }
         let mut batch_norm = match job.batch_norm {
@@ -100,9 +147,10 @@ impl<'a> Trainer<'a> {
         let broadcast = (job.batch_norm == BatchNorm::Broadcast).then(|| Broadcast::new(&mut world));
         let schedule = job.schedule(images);
         let strategy = job.sync.strategy((job, images), &mut model, &schedule, &mut world);
+        strategy.prepare(&mut world).map_err(WorkerError::no_thread(rank, "communicate"))?;
         let mut models = vec![model];
         for _ in 1..job.sync.learners() {
-            let mut model = build();
+            let mut model = build()?;
             model.values_mut().copy_from_slice(models[0].values_mut());
             model.statistics_mut().copy_from_slice(models[0].statistics_mut());
             models.push(model);
@@ -134,23 +182,49 @@ impl<'a> Trainer<'a> {
             recorder: Recorder::start(timebase, job.trace_steps),
             computed: Duration::ZERO,
             backward_times: BackwardTimes::default(),
-            left_out: (0, 0),
+            left_out: Traffic::default(),
+            earlier: Traffic::default(),
+            began_at: 0,
+            open: Epoch::default(),
+            unreported: Unreported::new(),
+            interrupted: false,
+            compressed: None,
             snapshots: Vec::new(),
+            test_steps: Vec::new(),
         };
-        trainer.left_out = trainer.sent();
+        trainer.set_traffic(Traffic::default());
+        trainer.compressed = trainer.strategy.compressed();
+        if let Some(saved) = session.from {
+            trainer.restore(saved, session.checkpoints.map(|checkpoints| &*checkpoints.folder))?;
+            trainer.leaving_out(|trainer| trainer.world.all.barrier())?;
+        }
         Ok(trainer)
     }
 
-    /// Step by step to the end.
-    fn train(&mut self, report: &mut dyn FnMut(Report)) -> Result<(), WorkerError> {
-        let (mut recent, mut report_due) = (Vec::new(), Instant::now() + REPORT_INTERVAL);
-        let an_epoch = self.job.steps_an_epoch(self.data.train.len());
-        let mut open = OpenEpoch::new(self);
-        while let Next::Step(step) = self.before()? {
-            self.reach_epoch(step / an_epoch, &mut open, report);
-            let (done, trained) = self.step(Turn { step, lr: self.schedule.lr(step) })?;
-            open.add(trained);
-            recent.push(done);
+    /// Step by step to the end, or until it is told to stop. Says whether there is something to finish.
+    fn train(&mut self, session: Session<'_>) -> Result<bool, WorkerError> {
+        let Session { report, halts, checkpoints, memory, .. } = session;
+        let mut points = memory.and_then(|memory| Points::new(self.job, self.data.train.len(), memory));
+        // Models that wait for a test must outlive this process, too.
+        let folder = checkpoints.filter(|_| points.is_some()).map(|checkpoints| &*checkpoints.folder);
+        let mut writer = checkpoints.map(|checkpoints| Writer::new(checkpoints, self.world.rank()));
+        let every = checkpoints.and_then(|checkpoints| checkpoints.every);
+        let images = self.data.train.len();
+        let ends = loop {
+            let told = self.halt(halts, &mut writer, every, report)?;
+            if told.is_some() {
+                break told;
+            }
+            if let Some(points) = &mut points {
+                self.keep_point(points, report)?;
+            }
+            let Next::Step(step) = self.before()? else { break self.halt_in_the_end(halts, &mut writer, report)? };
+            self.reach_epoch(self.job.place(step, images).0, folder, report)?;
+            let (done, trained) = self.step(Turn { step, lr: self.schedule.lr(self.job.scheduled(step, images)) })?;
+            self.open.images += trained.images;
+            self.open.loss_sum += trained.score.loss;
+            self.open.correct += trained.score.correct;
+            self.unreported.add(done, report);
             let verify = self.job.verify_every.is_some_and(|every| self.progress.done.is_multiple_of(every));
             if verify && self.strategy.replicas_equal() {
                 self.leaving_out(Self::verify)?;
@@ -158,29 +232,59 @@ impl<'a> Trainer<'a> {
             if let Some(spans) = self.recorder.take_spans() {
                 self.recorder.clock.pausing(|| report(Report::Spans(spans)));
             }
-            if Instant::now() >= report_due {
-                report_due = Instant::now() + REPORT_INTERVAL;
-                report(Report::Steps(std::mem::take(&mut recent)));
+        };
+        halts.close();
+        self.world.unlabel();
+        self.unreported.report(report);
+        let finishes = ends != Some(Then::Leave);
+        self.interrupted = ends.is_some();
+        if finishes {
+            if !self.interrupted {
+                // Where workers share the steps, a slow one may not have come so far.
+                self.reach_epoch(self.job.place(self.progress.of - 1, images).0, folder, report)?;
             }
+            report(Report::Epoch(self.epoch_so_far()));
+            self.strategy.finish(&mut self.world, &mut self.replicas)?;
+            self.recorder.end(&mut self.world, &self.replicas);
+        } else {
+            self.strategy.leave(&mut self.world)?;
+            // Nobody closes its connections while another still reads from them.
+            self.world.all.meet()?;
         }
-        report(Report::Steps(recent));
-        // Where workers share the steps, a slow one may not have come so far.
-        self.reach_epoch((self.progress.of - 1) / an_epoch, &mut open, report);
-        report(Report::Epoch(open.finish(self)));
-        self.strategy.finish(&mut self.world, &mut self.replicas)?;
-        self.recorder.end(&mut self.world, &self.replicas);
+        if let Some(writer) = writer {
+            writer.finish(report);
+        }
+        Ok(finishes)
+    }
+
+    /// Ends the epochs before this one. Models that wait for a test are written to a folder at once, if there is one.
+    fn reach_epoch(
+        &mut self,
+        epoch: usize,
+        folder: Option<&Path>,
+        report: &mut dyn FnMut(Report),
+    ) -> Result<(), WorkerError> {
+        while self.epoch < epoch {
+            report(Report::Epoch(self.epoch_so_far()));
+            if self.job.test_every.is_some_and(|every| (self.epoch + 1).is_multiple_of(every)) {
+                self.keep_snapshot(folder)?;
+            }
+            self.epoch += 1;
+            let Recorder { clock, parts, .. } = &self.recorder;
+            let (seconds, parts, bytes_sent) = (clock.seconds(), *parts, self.traffic().payload[0]);
+            self.open = Epoch { epoch: self.epoch, seconds, parts, bytes_sent, ..Epoch::default() };
+        }
         Ok(())
     }
 
-    /// Ends the epochs before this one.
-    fn reach_epoch(&mut self, epoch: usize, open: &mut OpenEpoch, report: &mut dyn FnMut(Report)) {
-        while self.epoch < epoch {
-            report(Report::Epoch(open.finish(self)));
-            if self.job.test_every.is_some_and(|every| (self.epoch + 1).is_multiple_of(every)) {
-                self.keep_snapshot();
-            }
-            self.epoch += 1;
-            *open = OpenEpoch::new(self);
+    /// The epoch that it is in.
+    fn epoch_so_far(&self) -> Epoch {
+        let Recorder { clock, parts, .. } = &self.recorder;
+        Epoch {
+            seconds: clock.seconds() - self.open.seconds,
+            parts: parts.since(self.open.parts),
+            bytes_sent: self.traffic().payload[0] - self.open.bytes_sent,
+            ..self.open
         }
     }
 
@@ -213,9 +317,16 @@ impl<'a> Trainer<'a> {
             }
         }
         recorder.timed(Kind::Optimizer, "optimizer", || strategy.update(world, replicas, turn))?;
+        for (label, span) in strategy.take_encoding() {
+            recorder.encoded(world.name(label), span);
+        }
         self.progress.done += 1;
-        let step = recorder.end_step(world, replicas, trained);
+        let mut step = recorder.end_step(world, replicas, trained);
         self.computed = Duration::from_secs_f64((recorder.parts.compute - before).max(0.0)).saturating_sub(slept);
+        step.bytes_sent = self.traffic().payload[0];
+        let compressed = self.strategy.compressed();
+        let earlier = std::mem::replace(&mut self.compressed, compressed);
+        step.compressed = compressed.map(|now| now.since(earlier.unwrap_or_default()));
         Ok((step, trained))
     }
 
@@ -246,55 +357,68 @@ impl<'a> Trainer<'a> {
 
     /// Does what is no part of training: neither its time counts nor what it sends.
     fn leaving_out<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
-        let (began, before) = (Instant::now(), self.sent());
+        let (began, before) = (Instant::now(), self.traffic());
+        self.world.unlabel();
         let result = work(self);
-        let after = self.sent();
-        self.left_out = (self.left_out.0 + after.0 - before.0, self.left_out.1 + after.1 - before.1);
+        self.left_out += self.traffic() - before;
         self.world.take_exchanges();
         self.recorder.clock.leave_out(began);
         result
     }
 
     /// The chief keeps the model that stands for the job, for a test after the training.
-    fn keep_snapshot(&mut self) {
+    fn keep_snapshot(&mut self, folder: Option<&Path>) -> Result<(), WorkerError> {
+        self.test_steps.push(self.progress.done as u64);
         if self.world.is_chief() {
             let when = self.now();
             let values = self.strategy.view(&mut self.replicas).to_vec();
             let statistics = self.replicas[0].model.statistics_mut().to_vec();
-            self.snapshots.push(Snapshot { when, values, statistics });
+            let snapshot = Snapshot { when, values, statistics };
+            if let Some(folder) = folder {
+                self.recorder.clock.pausing(|| write_test(folder, &snapshot))?;
+            }
+            self.snapshots.push(Arc::new(snapshot));
         }
+        Ok(())
     }
 
     /// A test of the model as it is now, without images as yet.
     fn now(&self) -> Tested {
-        let (seconds, (bytes_sent, _)) = (self.recorder.clock.seconds(), self.sent());
+        let (seconds, bytes_sent) = (self.recorder.clock.seconds(), self.traffic().payload[0]);
         Tested { epoch: self.epoch, step: self.progress.done, seconds, bytes_sent, ..Tested::default() }
     }
 
-    /// Bytes and messages that this rank has sent to keep in step.
-    fn sent(&self) -> (u64, u64) {
-        let (bytes, messages) = self.replicas.iter().fold(self.world.sent(), |sum, replica| {
-            let (bytes, messages) = replica.sent();
-            (sum.0 + bytes, sum.1 + messages)
-        });
-        (bytes - self.left_out.0, messages - self.left_out.1)
+    /// What this rank has sent and received to keep in step.
+    fn traffic(&self) -> Traffic {
+        self.earlier + (self.all_traffic() - self.left_out)
+    }
+
+    /// From now on it has sent and received so much.
+    fn set_traffic(&mut self, traffic: Traffic) {
+        (self.earlier, self.left_out) = (traffic, self.all_traffic());
+    }
+
+    /// What this process has sent and received.
+    fn all_traffic(&self) -> Traffic {
+        self.replicas.iter().fold(self.world.traffic(), |sum, replica| sum + replica.traffic())
     }
 
     /// Seconds of a step's communication that the cost model expects to be exposed.
     fn predict(&mut self) -> Result<Option<f64>, WorkerError> {
         let (workers, model) = (self.world.workers(), &self.replicas[0].model);
-        let (tuning, hosts, shared) = (tune::measure(workers)?, workers.hosts(), workers.can_be_direct());
+        tune::measure(workers)?;
+        let (tuning, topology) = (workers.tuning(), workers.topology().clone());
         let backward = self.backward_times.means(model);
-        Ok(self.strategy.predict(&CostInputs { tuning, hosts, shared, backward }, model))
+        Ok(self.strategy.predict(&CostInputs { tuning, topology, backward }, model))
     }
 
     /// Tests, and sums up.
-    fn finish(mut self) -> Result<(Outcome, Vec<u8>), WorkerError> {
+    fn finish(mut self) -> Result<Ended, WorkerError> {
         // The last step's loss was that before it.
         if self.replicas[0].model.values_mut().iter().any(|value| !value.is_finite()) {
             return Err(WorkerError::Overflowed { rank: self.world.rank() });
         }
-        let (clock, (bytes_sent, messages_sent)) = (&self.recorder.clock, self.sent());
+        let (clock, traffic) = (&self.recorder.clock, self.traffic());
         let (seconds, parts) = (clock.seconds(), self.recorder.parts);
         let (seconds_per_step, mean_seconds_per_step) = (clock.median_step(), clock.mean_step());
         let last = self.now();
@@ -312,44 +436,19 @@ impl<'a> Trainer<'a> {
             seconds_per_step,
             mean_seconds_per_step,
             parts,
-            bytes_sent,
-            messages_sent,
+            sent: self.recorder.sent,
+            bytes_sent: traffic.payload[0],
+            bytes_received: traffic.payload[1],
+            wire_bytes: traffic.wire,
+            messages_sent: traffic.messages[0],
             compressed: self.strategy.compressed(),
             predicted_comm,
             tests,
             clock_error,
             weights_sha256: sha256(&weights),
+            interrupted: self.interrupted,
             ..Outcome::default()
         };
-        Ok((outcome, weights))
-    }
-}
-
-/// Adds an epoch up, from the readings at its beginning.
-struct OpenEpoch {
-    sums: Epoch,
-}
-
-impl OpenEpoch {
-    fn new(trainer: &Trainer<'_>) -> Self {
-        let Recorder { clock, parts, .. } = &trainer.recorder;
-        let (seconds, parts, bytes_sent) = (clock.seconds(), *parts, trainer.sent().0);
-        Self { sums: Epoch { epoch: trainer.epoch, seconds, parts, bytes_sent, ..Epoch::default() } }
-    }
-
-    fn add(&mut self, trained: Trained) {
-        self.sums.images += trained.images;
-        self.sums.loss_sum += trained.score.loss;
-        self.sums.correct += trained.score.correct;
-    }
-
-    fn finish(&self, trainer: &Trainer<'_>) -> Epoch {
-        let Recorder { clock, parts, .. } = &trainer.recorder;
-        Epoch {
-            seconds: clock.seconds() - self.sums.seconds,
-            parts: parts.since(self.sums.parts),
-            bytes_sent: trainer.sent().0 - self.sums.bytes_sent,
-            ..self.sums
-        }
+        Ok(Ended::Done(Box::new(outcome), weights))
     }
 }

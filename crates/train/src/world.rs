@@ -1,7 +1,12 @@
 //! The ranks of a job, and what each is there for.
 
+use std::ops::Add;
+
 use ringstep_comm::log::Exchange;
+use ringstep_comm::transport::Traffic;
 use ringstep_comm::{CollectiveError, Group};
+
+use crate::content::Content;
 
 /// What a rank is there for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,8 +26,8 @@ pub(crate) struct World<'a> {
     pub all: &'a mut Group,
     /// Those of this rank's kind, where there is another kind.
     own_kind: Option<Group>,
-    /// What exchanges are about.
-    labels: Vec<String>,
+    /// What exchanges are about, and what they are there for.
+    labels: Vec<(String, Content)>,
 }
 
 impl<'a> World<'a> {
@@ -53,14 +58,21 @@ impl<'a> World<'a> {
     }
 
     /// A number for what exchanges are about, by which traces find its name.
-    pub fn label(&mut self, name: impl Into<String>) -> u16 {
-        self.labels.push(name.into());
-        (self.labels.len() - 1) as u16
+    pub fn label(&mut self, name: impl Into<String>, content: Content) -> u16 {
+        let (label, name) = (self.labels.len() as u16, name.into());
+        self.all.watch().name(label, &name);
+        self.labels.push((name, content));
+        label
     }
 
     /// The name behind a number.
     pub fn name(&self, label: u16) -> &str {
-        &self.labels[usize::from(label)]
+        &self.labels[usize::from(label)].0
+    }
+
+    /// What exchanges with this number are there for.
+    pub fn content(&self, label: u16) -> Content {
+        self.labels[usize::from(label)].1
     }
 
     /// The workers, for exchanges that are about this.
@@ -68,6 +80,12 @@ impl<'a> World<'a> {
         let workers = self.workers();
         workers.label(label);
         workers
+    }
+
+    /// Exchanges that follow are about nothing that has a name.
+    pub fn unlabel(&mut self) {
+        self.all.unlabel();
+        self.workers().unlabel();
     }
 
     /// From now on exchanges are remembered.
@@ -88,11 +106,10 @@ impl<'a> World<'a> {
         taken
     }
 
-    /// Bytes and messages that this rank has sent.
-    pub fn sent(&self) -> (u64, u64) {
+    /// What this rank has sent and received.
+    pub fn traffic(&self) -> Traffic {
         let groups = [Some(&*self.all), self.own_kind.as_ref()];
-        let sent = groups.into_iter().flatten().map(|group| (group.bytes_sent(), group.messages_sent()));
-        sent.fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1))
+        groups.into_iter().flatten().map(Group::traffic).fold(Traffic::default(), Traffic::add)
     }
 }
 
@@ -118,7 +135,7 @@ mod tests {
                             let mut world = World::new(&mut group, roles).unwrap();
                             let mut ones = [1.0f32];
                             world.record();
-                            let [_, label] = ["zeros", "ones"].map(|name| world.label(name));
+                            let [_, label] = ["zeros", "ones"].map(|name| world.label(name, Content::Gradients));
                             let own_kind = world.workers_for(label);
                             own_kind.all_reduce(&mut ones, Op::Sum, How::default()).unwrap();
                             let names = world

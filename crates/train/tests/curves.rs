@@ -7,7 +7,7 @@ use std::path::Path;
 
 use common::{ALL_REDUCE, Over, RING, Run};
 use ringstep_comm::transport::mem;
-use ringstep_comm::{Algorithm, Group, cost};
+use ringstep_comm::{Algorithm, Group, Topology, cost};
 use ringstep_data::augment::Augment;
 use ringstep_data::{Dataset, mnist, synthetic};
 use ringstep_nn::Architecture;
@@ -192,7 +192,9 @@ fn the_busiest_rank_sends_what_the_formulas_say() {
     let model = course_job(ALL_REDUCE, 1, 1, 1).model.build_small();
     let parameters = || model.parameters().iter().map(|parameter| parameter.range().len());
     let of_rank = |rank| -> usize {
-        parameters().map(|length| cost::bytes_sent(Algorithm::Ring, rank, &[0; 4], false, length, 4)).sum()
+        parameters()
+            .map(|length| cost::bytes_sent(Algorithm::Ring, rank, &Topology::new(vec![0; 4], false), length, 4))
+            .sum()
     };
     assert_eq!(bytes(ALL_REDUCE, 4), 3 * (0..4).map(of_rank).max().unwrap() as u64);
 }

@@ -17,8 +17,10 @@ use ringstep_nn::Network;
 use ringstep_nn::network::{Kind, Layer, Pair};
 use ringstep_nn::optim::Rule;
 use ringstep_train::batch_norm::BatchNorm;
+use ringstep_train::compress::{Compression, Method};
 use ringstep_train::job::{Design, Length};
 use ringstep_train::records::Report;
+use ringstep_train::strategy::Servers;
 use ringstep_train::timebase::Timebase;
 use ringstep_train::{Job, SyncMethod, worker};
 
@@ -57,11 +59,11 @@ fn job(sync: SyncMethod, workers: usize, batch: usize) -> Job {
 }
 
 fn stale(servers: usize, staleness: usize) -> SyncMethod {
-    SyncMethod::Stale { servers, staleness }
+    SyncMethod::Stale { servers: Servers::Apart(servers), staleness }
 }
 
 fn asynchronous(servers: usize, period: f64, staleness_aware: bool) -> SyncMethod {
-    SyncMethod::Async { servers, period, staleness_aware }
+    SyncMethod::Async { servers: Servers::Apart(servers), period, staleness_aware }
 }
 
 fn assert_same(what: &str, ours: &Run, theirs: &Run) {
@@ -83,10 +85,14 @@ fn stale_without_staleness_is_the_parameter_server_bit_for_bit() {
         Rule::Lars { momentum: 0.9, weight_decay: 1e-3, trust: 0.01 },
     ] {
         let weights = |sync| train(&Job { rule, ..job(sync, 3, 3) }, Over::Mem, &data).summary.weights_sha256;
-        let one = weights(SyncMethod::ParameterServer { servers: 1 });
+        let one = weights(SyncMethod::ParameterServer { servers: Servers::Apart(1) });
         for servers in 1..=3 {
             // Shards are whole tensors, so their number changes nothing either.
-            assert_eq!(weights(SyncMethod::ParameterServer { servers }), one, "{servers} servers, {rule:?}");
+            assert_eq!(
+                weights(SyncMethod::ParameterServer { servers: Servers::Apart(servers) }),
+                one,
+                "{servers} servers, {rule:?}"
+            );
             assert_eq!(weights(stale(servers, 0)), one, "{servers} servers, {rule:?}");
         }
     }
@@ -97,17 +103,19 @@ fn the_parameter_server_follows_one_rank() {
     let data = data(47);
     for (over, workers, servers) in [(Over::Mem, 1, 1), (Over::Mem, 4, 3), (Over::Tcp, 3, 2), (Over::Shm, 3, 2)] {
         let alone = train(&job(SyncMethod::Single, 1, 3 * workers), Over::Mem, &data);
-        let served = train(&job(SyncMethod::ParameterServer { servers }, workers, 3), over, &data);
+        let served =
+            train(&job(SyncMethod::ParameterServer { servers: Servers::Apart(servers) }, workers, 3), over, &data);
         assert_same(&format!("{workers} workers, {servers} servers over {over:?}"), &served, &alone);
     }
-    let (accumulating, large) = (job(SyncMethod::ParameterServer { servers: 2 }, 3, 2), job(SyncMethod::Single, 1, 12));
+    let (accumulating, large) =
+        (job(SyncMethod::ParameterServer { servers: Servers::Apart(2) }, 3, 2), job(SyncMethod::Single, 1, 12));
     let accumulating = Job { accumulate: 2, ..accumulating };
     assert_same("accumulated", &train(&accumulating, Over::Mem, &data), &train(&large, Over::Mem, &data));
     let normalising = |sync, workers, batch, batch_norm| {
         let model = Design::new("small", network(0, true)).unwrap();
         train(&Job { model, batch_norm, ..job(sync, workers, batch) }, Over::Mem, &data)
     };
-    let served = normalising(SyncMethod::ParameterServer { servers: 1 }, 3, 3, BatchNorm::Sync);
+    let served = normalising(SyncMethod::ParameterServer { servers: Servers::Apart(1) }, 3, 3, BatchNorm::Sync);
     assert_same("batch norm", &served, &normalising(SyncMethod::Single, 1, 9, BatchNorm::Local));
 }
 
@@ -115,12 +123,12 @@ fn the_parameter_server_follows_one_rank() {
 #[test]
 fn servers_receive_all_gradients_and_send_all_parameters() {
     let data = data(40);
-    let job = job(SyncMethod::ParameterServer { servers: 2 }, 4, 5);
+    let job = job(SyncMethod::ParameterServer { servers: Servers::Apart(2) }, 4, 5);
     let ranks = run_ranks(&job, Over::Mem, &data);
     let model =
         4 * job.model.network().parameters().unwrap().iter().map(|tensor| tensor.range().len() as u64).sum::<u64>();
     let outcomes = ranks[4..].iter().map(|rank| &rank.record.outcome);
-    let received: u64 = outcomes.clone().map(|outcome| outcome.bytes_received.unwrap()).sum();
+    let received: u64 = outcomes.clone().map(|outcome| outcome.bytes_received).sum();
     let sent: u64 = outcomes.clone().map(|outcome| outcome.bytes_sent).sum();
     // Each of four workers pushes six times, and pulls six times, once to learn that it is the end, and in the end.
     let (pushed, pulled) = (4 * 6 * model, 4 * 8 * model);
@@ -139,13 +147,14 @@ fn with_pauses(job: &Job, over: Over, data: &Dataset, pause: impl Fn(usize, u64)
         let mut keep = |report| match report {
             Report::Epoch(epoch) => epochs.push(epoch),
             Report::Steps(more) => steps.extend(more),
-            // After each step.
-            Report::Spans(_) => {
+            // After each step of a worker.
+            Report::Spans(_) if rank < job.workers => {
                 random ^= random << 13;
                 random ^= random >> 7;
                 random ^= random << 17;
                 sleep(Duration::from_micros(pause(rank, random)));
             }
+            Report::Spans(_) | Report::Checkpoint(_) | Report::Point { .. } | Report::Saved(_) => {}
         };
         let (outcome, weights) = worker::run(job, data, &mut group, &mut keep).unwrap();
         let record = ringstep_train::summary::RankRecord { epochs, outcome };
@@ -214,11 +223,25 @@ fn asynchronous_workers_share_the_steps_and_end_with_the_same_bits() {
 }
 
 /// One worker alone has nobody to be stale beside: `single`, by any of the ways.
+/// With as many steps as workers some get several and others none, who end like those that did.
+#[test]
+fn a_worker_that_comes_too_late_for_a_step_ends_with_the_others() {
+    let (job, data) = (Job { length: Length::Steps(1), ..job(asynchronous(2, 0.0, false), 6, 2) }, data(24));
+    let one_did_none = |round: usize| {
+        let ranks = run_ranks(&job, OVER[round % 3], &data);
+        let done: Vec<usize> = ranks[..6].iter().map(|rank| rank.steps.len()).collect();
+        assert_eq!(done.iter().sum::<usize>(), 6, "{done:?}");
+        assert!(ranks[1..6].iter().all(|rank| rank.weights == ranks[0].weights));
+        done.contains(&0)
+    };
+    assert!((0..400).filter(|&round| one_did_none(round)).take(9).count() == 9, "nobody ever came too late");
+}
+
 #[test]
 fn one_worker_is_served_as_if_it_were_alone() {
     let data = data(40);
     let alone = train(&job(SyncMethod::Single, 1, 8), Over::Mem, &data);
-    for sync in [SyncMethod::ParameterServer { servers: 2 }, stale(2, 3), asynchronous(2, 0.0, true)] {
+    for sync in [SyncMethod::ParameterServer { servers: Servers::Apart(2) }, stale(2, 3), asynchronous(2, 0.0, true)] {
         let served = train(&job(sync, 1, 8), Over::Mem, &data);
         assert_eq!(served.summary.weights_sha256, alone.summary.weights_sha256, "{sync:?}");
     }
@@ -230,7 +253,9 @@ fn large_shards_of_many_workers_and_servers_get_through() {
     let data = data(40);
     let model = Design::new("large", network(4000, false)).unwrap();
     for over in OVER {
-        for sync in [SyncMethod::ParameterServer { servers: 3 }, stale(3, 1), asynchronous(3, 0.0, false)] {
+        for sync in
+            [SyncMethod::ParameterServer { servers: Servers::Apart(3) }, stale(3, 1), asynchronous(3, 0.0, false)]
+        {
             let length = Length::Steps(3);
             let job = Job { model: model.clone(), length, test_every: None, lr: 1e-3, ..job(sync, 5, 2) };
             let ranks = run_ranks(&job, over, &data);
@@ -240,10 +265,14 @@ fn large_shards_of_many_workers_and_servers_get_through() {
     }
 }
 
+/// Numbers of all parameters.
+fn parameters_of(job: &Job) -> usize {
+    job.model.network().parameters().unwrap().iter().map(|tensor| tensor.range().len()).sum()
+}
+
 /// What every rank does before the first step, by one that will do nothing that it should after it.
 fn get_ready(job: &Job, group: &mut Group) {
-    let parameters = job.model.network().parameters().unwrap();
-    let mut values = vec![0f32; parameters.iter().map(|tensor| tensor.range().len()).sum()];
+    let mut values = vec![0f32; parameters_of(job)];
     let is_server = group.rank() >= job.workers;
     let mut own_kind = group.split(i64::from(is_server), group.rank() as i64).unwrap();
     group.broadcast(&mut values, 0).unwrap();
@@ -272,8 +301,8 @@ fn errors(job: &Job, over: Over, strange: &(dyn Fn(&mut Group) -> bool + Sync)) 
 
 #[test]
 fn a_message_that_makes_no_sense_names_its_rank() {
-    let job = job(SyncMethod::ParameterServer { servers: 1 }, 2, 3);
-    let all: usize = job.model.network().parameters().unwrap().iter().map(|tensor| tensor.range().len()).sum();
+    let job = job(SyncMethod::ParameterServer { servers: Servers::Apart(1) }, 2, 3);
+    let all = parameters_of(&job);
     // A message, and so many numbers after it.
     let message = |numbers: [u64; 5]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
     let push = |version, start, length| message([0, version, 1, start, length]);
@@ -312,9 +341,76 @@ fn a_message_that_makes_no_sense_names_its_rank() {
 }
 
 #[test]
+fn a_code_that_makes_no_sense_names_its_rank() {
+    let sync = SyncMethod::ParameterServer { servers: Servers::Apart(1) };
+    let all = parameters_of(&job(sync, 2, 3));
+    let matrices = Method::PowerSgd { rank: 1 };
+    // So many numbers are pushed by these numbers of four bytes, which might have been so many bytes.
+    let cases = [
+        // One number of two, for a place that is not there.
+        (Method::TopK { keep: 0.5 }, 2, vec![1u32, 7, 0], 12, "index 7 of 2"),
+        (matrices, 1, vec![0], 4, "it is not of whole parameters"),
+        (matrices, all, vec![0; 3], 4 * all, "12 bytes instead of "),
+    ];
+    for (over, (method, length, code, limit, problem)) in
+        OVER.into_iter().flat_map(|over| cases.iter().map(move |case| (over, case)))
+    {
+        let job = Job { compress: Some(Compression::new(*method)), ..job(sync, 2, 3) };
+        let ends = errors(&job, over, &|group| {
+            if group.rank() != 1 {
+                return false;
+            }
+            get_ready(&job, group);
+            let push: Vec<u8> = [0, 0, 1, 0, *length as u64].iter().flat_map(|number| number.to_le_bytes()).collect();
+            group.send_varied(&push, 40, 2).unwrap();
+            let code: Vec<u8> = code.iter().flat_map(|number| number.to_le_bytes()).collect();
+            group.send_varied(&code, *limit, 2).unwrap();
+            while group.recv_any(&[2], 40, &mut Vec::new(), None).is_ok() {}
+            true
+        });
+        let expected = format!("rank 2: step 0, piece 0: rank 1 sent no valid {} code: {problem}", method.name());
+        assert!(ends[2].as_ref().unwrap().starts_with(&expected), "over {over:?}: {ends:?}");
+    }
+}
+
+/// Every rank has its part in the summary, servers too, and out of lockstep every worker's step has its own line.
+#[test]
+fn summaries_tell_workers_and_servers_apart() {
+    let data = data(40);
+    for (sync, lockstep) in [
+        (SyncMethod::ParameterServer { servers: Servers::Apart(2) }, true),
+        (SyncMethod::ParameterServer { servers: Servers::Colocated }, true),
+        (asynchronous(2, 0.0, false), false),
+    ] {
+        let job = job(sync, 4, 5);
+        let Run { summary, steps, .. } = train(&job, Over::Mem, &data);
+        let (ranks, done) = (job.ranks(), job.steps(40));
+        assert_eq!((summary.servers, summary.repeatable), (ranks - 4, lockstep));
+        assert_eq!((summary.wait_seconds.len(), summary.rank_updates_per_second.len()), (ranks, ranks));
+        assert_eq!(summary.rank_bytes.len(), ranks);
+        assert!(summary.rank_bytes.iter().all(|bytes| bytes[2] >= bytes[0] && bytes[3] >= bytes[1]));
+        assert_eq!(summary.bytes_sent, summary.rank_bytes.iter().map(|bytes| bytes[0]).max().unwrap());
+        assert_eq!(summary.bytes_dense, summary.bytes_sent);
+        // Every byte on the way is told by what it is.
+        assert_eq!(summary.sent.total(), summary.rank_bytes.iter().map(|bytes| bytes[2]).sum::<u64>());
+        assert!(summary.sent.gradients > 0 && summary.sent.parameters > 0 && summary.sent.images == 0);
+        assert_eq!(summary.rank_images_per_second.len(), 4);
+        assert_eq!(summary.steps, done);
+        assert_eq!(steps.len(), if lockstep { done } else { 4 * done });
+        assert!(steps.iter().all(|step| step.rank.is_none() == lockstep && step.staleness.is_some()), "{steps:?}");
+        let observed: u64 = summary.staleness_histogram.iter().sum();
+        assert_eq!(observed, (4 * done * summary.servers) as u64);
+        assert_eq!(summary.tests.last().map(|test| test.accuracy), Some(summary.test_accuracy));
+        assert!(summary.tests.windows(2).all(|pair| pair[0].bytes < pair[1].bytes), "{:?}", summary.tests);
+    }
+}
+
+#[test]
 fn a_worker_or_a_server_that_dies_is_named_and_nobody_waits_for_it() {
     for over in OVER {
-        for sync in [SyncMethod::ParameterServer { servers: 2 }, stale(2, 2), asynchronous(2, 0.0, false)] {
+        for sync in
+            [SyncMethod::ParameterServer { servers: Servers::Apart(2) }, stale(2, 2), asynchronous(2, 0.0, false)]
+        {
             let job = Job { length: Length::Steps(usize::MAX), test_every: None, lr: 1e-3, ..job(sync, 3, 2) };
             // A worker dies in the middle of its steps.
             let data = data(40);
@@ -356,7 +452,7 @@ fn a_worker_or_a_server_that_dies_is_named_and_nobody_waits_for_it() {
 /// server say in the end.
 fn beside(strange: impl Fn(&mut Group) + Sync) -> [String; 2] {
     let data = data(40);
-    let job = Job { length: Length::Steps(1), ..job(SyncMethod::ParameterServer { servers: 1 }, 2, 3) };
+    let job = Job { length: Length::Steps(1), ..job(SyncMethod::ParameterServer { servers: Servers::Apart(1) }, 2, 3) };
     let (job, data, strange) = (&job, &data, &strange);
     let ends: Vec<String> = std::thread::scope(|scope| {
         let rank = |transport: mem::Mem| {
@@ -393,7 +489,7 @@ fn who_owes_a_gradient_and_is_silent_is_named() {
 /// It takes four times as long as one may be silent, and says something in between.
 #[test]
 fn who_is_slow_and_not_silent_is_waited_for() {
-    let job = job(SyncMethod::ParameterServer { servers: 1 }, 2, 3);
+    let job = job(SyncMethod::ParameterServer { servers: Servers::Apart(1) }, 2, 3);
     let all: usize = job.model.network().parameters().unwrap().iter().map(|tensor| tensor.range().len()).sum();
     let message = |numbers: [u64; 5]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
     let [worker, server] = beside(|group| {

@@ -16,6 +16,7 @@
 
 use ringstep_cpu::{Level, along, kernels};
 use ringstep_nn::kernels::rows::sum_of_squares;
+use ringstep_nn::state::State;
 
 use super::memory::Memory;
 use super::select::Cut;
@@ -39,6 +40,12 @@ impl Dgc {
     pub fn new(level: Level, momentum: f32, share: f64) -> Self {
         let (velocities, accumulated) = (Memory::default(), Memory::default());
         Self { level, momentum, share, velocities, accumulated, indices: Vec::new() }
+    }
+
+    /// u and v, to go on later.
+    pub fn state(&mut self, state: &mut State<'_>) {
+        state.within("velocities", |state| self.velocities.state(state));
+        state.within("accumulated", |state| self.accumulated.state(state));
     }
 
     /// What is sent from now on.

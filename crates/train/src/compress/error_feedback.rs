@@ -12,6 +12,7 @@
 
 use ringstep_cpu::{Level, along, kernels};
 use ringstep_nn::kernels::rows::add_slice;
+use ringstep_nn::state::State;
 
 use super::memory::Memory;
 use super::{Codec, Key, Malformed};
@@ -28,6 +29,11 @@ impl Residuals {
     /// Nothing is left at first.
     pub fn new(level: Level) -> Self {
         Self { level, memory: Memory::default() }
+    }
+
+    /// e, to go on later.
+    pub fn state(&mut self, state: &mut State<'_>) {
+        self.memory.state(state);
     }
 
     /// x <- x + e. Returns e, for [`leave`] to change.

@@ -1,5 +1,7 @@
 //! What a compression remembers from step to step.
 
+use ringstep_nn::state::State;
+
 /// Numbers for each bucket, zeros at first.
 #[derive(Debug, Clone, Default)]
 pub struct Memory {
@@ -7,6 +9,11 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// What it holds, to go on later.
+    pub fn state(&mut self, state: &mut State<'_>) {
+        state.each("buckets", &mut self.buckets, Vec::new, |state, bucket| state.list("numbers", bucket));
+    }
+
     /// Those of a bucket of so many numbers; it always has as many.
     pub fn of(&mut self, bucket: u32, length: usize) -> &mut [f32] {
         let bucket = bucket as usize;
@@ -14,7 +21,9 @@ impl Memory {
             self.buckets.resize_with(bucket + 1, Vec::new);
         }
         let numbers = &mut self.buckets[bucket];
-        if numbers.is_empty() {
+        // One that a file has with another length is of no use.
+        if numbers.len() != length {
+            numbers.clear();
             numbers.resize(length, 0.0);
         }
         numbers

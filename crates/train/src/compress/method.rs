@@ -165,7 +165,7 @@ impl Compression {
         if let Some((name, value, range)) = self.method.wrong_number() {
             return Err(Unusable::Number { method, name, value, range });
         }
-        if let Some(why) = refusal(sync) {
+        if let Some(why) = refusal(sync, self.method) {
             return Err(Unusable::Sync { sync: sync.name(), method, why });
         }
         if let Method::Dgc { .. } = self.method {
@@ -199,9 +199,13 @@ impl Compression {
 }
 
 /// Which ways can use which compressions: what stands in between, if something does.
-fn refusal(sync: SyncMethod) -> Option<&'static str> {
+fn refusal(sync: SyncMethod, method: Method) -> Option<&'static str> {
     match sync {
-        SyncMethod::AllReduce { .. } | SyncMethod::Ddp { .. } => None,
+        SyncMethod::AllReduce { .. }
+        | SyncMethod::Ddp { .. }
+        | SyncMethod::ParameterServer { .. }
+        | SyncMethod::Stale { .. }
+        | SyncMethod::Async { .. } => None,
         SyncMethod::Single => Some("one worker sends nothing"),
         SyncMethod::GatherScatter => Some("rank 0 averages whole gradients"),
         SyncMethod::DataParallel => Some("gradients stay within one process"),
@@ -209,10 +213,10 @@ fn refusal(sync: SyncMethod) -> Option<&'static str> {
         SyncMethod::LocalSgd { .. }
         | SyncMethod::PostLocalSgd { .. }
         | SyncMethod::DiLoCo { .. }
-        | SyncMethod::Sma { .. } => Some("whole models are averaged"),
-        SyncMethod::ParameterServer { .. } | SyncMethod::Stale { .. } | SyncMethod::Async { .. } => {
-            Some("servers take whole gradients")
-        }
+        | SyncMethod::Sma { .. } => match method {
+            Method::Dgc { .. } => Some("its momentum is that of steps that all workers take together"),
+            _ => None,
+        },
     }
 }
 
@@ -221,6 +225,7 @@ mod tests {
     use ringstep_comm::Algorithm;
 
     use super::*;
+    use crate::strategy::{Round, Servers};
 
     const DDP: SyncMethod = SyncMethod::Ddp { algorithm: Some(Algorithm::Ring), bucket: None };
     const SGD: Rule = Rule::Sgd { momentum: 0.9, nesterov: false, weight_decay: 0.0 };
@@ -256,6 +261,30 @@ mod tests {
         let decaying = |momentum| Rule::Sgd { momentum, nesterov: false, weight_decay: 0.1 };
         assert_eq!(dgc.rule(decaying(0.9)), decaying(0.0));
         assert_eq!(Compression::new(Method::Int8).rule(decaying(0.9)), decaying(0.9));
+    }
+
+    /// Dgc has the momentum of the gradients' sum, and here each worker has its own.
+    #[test]
+    fn averages_take_all_but_dgc() {
+        let sync = SyncMethod::LocalSgd { round: Round::Every(2), algorithm: Some(Algorithm::Ring) };
+        for method in Method::ALL {
+            let usable = Compression::new(method).check(sync, SGD).is_ok();
+            assert_eq!(usable, !matches!(method, Method::Dgc { .. }), "{method:?}");
+        }
+    }
+
+    #[test]
+    fn servers_take_all() {
+        let servers = Servers::Apart(2);
+        for sync in [
+            SyncMethod::ParameterServer { servers },
+            SyncMethod::Stale { servers, staleness: 1 },
+            SyncMethod::Async { servers, period: 0.0, staleness_aware: false },
+        ] {
+            for method in Method::ALL {
+                assert_eq!(Compression::new(method).check(sync, SGD), Ok(()));
+            }
+        }
     }
 
     #[test]

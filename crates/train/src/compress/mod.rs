@@ -12,7 +12,7 @@
 //! | the numbers of largest magnitude | [`sparse`], found by [`select`] |
 //! | numbers chosen at random | [`random_k`] |
 //! | the largest numbers with momentum | [`dgc`] |
-//! | matrices of low rank | [`power_sgd`] |
+//! | matrices of low rank | [`power_sgd`], as codes [`factors`] |
 //! | what was not sent is sent later | [`error_feedback`] |
 //! | all of them by name, and which ways can use which | [`method`] |
 //! | what random numbers depend on, and what is remembered | [`key`], [`memory`] |
@@ -24,6 +24,7 @@
 mod check;
 pub mod dgc;
 pub mod error_feedback;
+pub mod factors;
 pub mod half;
 pub mod key;
 pub mod memory;
@@ -104,6 +105,9 @@ pub enum Malformed {
         /// The block of numbers that it is in.
         block: usize,
     },
+    /// It is to be about a part of a parameter, where all of it goes at once.
+    #[error("it is not of whole parameters")]
+    Cut,
     /// There are bits after those of the last number.
     #[error("bits are set after the last number")]
     Padding,

@@ -3,8 +3,11 @@
 
 use std::ops::Range;
 
-use ringstep_comm::{Algorithm, Group};
-use ringstep_nn::Model;
+use ringstep_comm::cost::Tuning;
+use ringstep_comm::{Algorithm, Topology};
+use ringstep_nn::Parameter;
+
+use super::in_order;
 
 /// The first bucket is this much smaller, so that communication begins early.
 const FIRST: usize = 8;
@@ -19,14 +22,9 @@ pub struct Buckets {
 
 impl Buckets {
     /// A bucket is closed with the parameter that brings it to `bytes`; the first one far earlier.
-    pub fn new(model: &Model, bytes: usize) -> Self {
+    pub fn new(parameters: &[Parameter], bytes: usize) -> Self {
         // In the flat buffer the last layer comes first.
-        let mut ends: Vec<usize> = model
-            .parameters()
-            .iter()
-            .filter(|parameter| parameter.trained)
-            .map(|parameter| parameter.range().end)
-            .collect();
+        let mut ends: Vec<usize> = in_order(parameters).map(|range| range.end).collect();
         ends.sort_unstable();
         let all = ends.last().copied();
         let (mut start, mut size) = (0, bytes / FIRST);
@@ -51,13 +49,17 @@ impl Buckets {
 /// its bytes, G bytes in buckets of s cost `a G / s` to begin, and the last bucket's `b s` cannot hide behind anything:
 /// the sum is least at `s = sqrt(a G / b)`.
 ///
-/// Rests on the group's numbers as they are, so that a run that measures nothing repeats.
-pub(super) fn best_size(model: &Model, group: &mut Group, algorithm: Option<Algorithm>) -> usize {
-    let all: usize = model.parameters().iter().filter(|parameter| parameter.trained).map(|p| p.range().len()).sum();
-    let (hosts, shared, tuning) = (group.hosts(), group.can_be_direct(), group.tuning());
+/// Rests on a group's numbers as they are, so that a run that measures nothing repeats.
+pub fn best_size(
+    parameters: &[Parameter],
+    topology: &Topology,
+    tuning: &Tuning,
+    algorithm: Option<Algorithm>,
+) -> usize {
+    let all: usize = in_order(parameters).map(|range| range.len()).sum();
     let seconds = |bytes: usize| {
-        let algorithm = algorithm.unwrap_or_else(|| tuning.choose(hosts.len(), &hosts, shared, bytes));
-        tuning.predict(algorithm, &hosts, shared, bytes)
+        let algorithm = algorithm.unwrap_or_else(|| tuning.choose(topology, bytes));
+        tuning.predict(algorithm, topology, bytes)
     };
     const LARGE: usize = 64 << 20;
     let fixed = seconds(NUMBER);
@@ -69,15 +71,12 @@ pub(super) fn best_size(model: &Model, group: &mut Group, algorithm: Option<Algo
 
 #[cfg(test)]
 mod tests {
-    use ringstep_comm::transport::mem;
-    use ringstep_cpu::Level;
     use ringstep_nn::Architecture;
-    use ringstep_nn::team::Team;
 
     use super::*;
 
-    fn vgg11() -> Model {
-        Model::new(&Architecture::Vgg11.network(), 1, Team::new(1, Level::best())).unwrap()
+    fn vgg11() -> Vec<Parameter> {
+        Architecture::Vgg11.network().parameters().unwrap()
     }
 
     fn lengths(buckets: &Buckets) -> impl Iterator<Item = usize> {
@@ -87,30 +86,27 @@ mod tests {
     #[test]
     fn buckets_cover_all_gradients_at_the_ends_of_parameters() {
         let model = vgg11();
-        let parameters: Vec<usize> = model.parameters().iter().map(|parameter| parameter.range().end).collect();
+        let parameters: Vec<usize> = model.iter().map(|parameter| parameter.range().end).collect();
         for bytes in [1, 1000, 1 << 20, 25 << 20, usize::MAX] {
             let buckets = Buckets::new(&model, bytes);
             assert!(buckets.ends.iter().all(|end| parameters.contains(end)));
             assert!(lengths(&buckets).all(|length| length > 0));
-            let trained = model.parameters().iter().filter(|parameter| parameter.trained);
-            assert_eq!(lengths(&buckets).sum::<usize>(), trained.map(|p| p.range().len()).sum::<usize>());
+            assert_eq!(lengths(&buckets).sum::<usize>(), in_order(&model).map(|range| range.len()).sum::<usize>());
             let full = lengths(&buckets).skip(1).take(buckets.ends.len().saturating_sub(2));
             assert!(full.into_iter().all(|length| length * NUMBER >= bytes));
         }
-        let trained = model.parameters().iter().filter(|parameter| parameter.trained).count();
-        assert_eq!(Buckets::new(&model, 1).ends.len(), trained);
+        assert_eq!(Buckets::new(&model, 1).ends.len(), in_order(&model).count());
         assert_eq!(Buckets::new(&model, usize::MAX).ends.len(), 1);
     }
 
     /// Against the sum itself, for buckets a tenth smaller and larger.
     #[test]
     fn the_best_size_is_better_than_its_neighbours() {
-        let mut transports = mem::mesh(4).into_iter();
-        let mut group = Group::new(transports.next().unwrap());
+        let topology = Topology::new(vec![0; 4], true);
+        let tuning = Tuning::typical(&topology);
         let model = vgg11();
-        let best = best_size(&model, &mut group, Some(Algorithm::Ring)) as f64;
-        let (hosts, tuning) = (group.hosts(), group.tuning());
-        let seconds = |bytes: f64| tuning.predict(Algorithm::Ring, &hosts, true, bytes as usize);
+        let best = best_size(&model, &topology, &tuning, Some(Algorithm::Ring)) as f64;
+        let seconds = |bytes: f64| tuning.predict(Algorithm::Ring, &topology, bytes as usize);
         let all = 4.0 * lengths(&Buckets::new(&model, usize::MAX)).sum::<usize>() as f64;
         let cost = |size: f64| seconds(size) + (all / size) * seconds(4.0);
         assert!(cost(best) < cost(0.9 * best) && cost(best) < cost(1.1 * best));

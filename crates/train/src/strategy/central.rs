@@ -11,6 +11,8 @@
 //! z <- z + v
 //! ```
 
+use ringstep_nn::state::State;
+
 /// The model that replicas are averaged into.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Central {
@@ -25,6 +27,12 @@ impl Central {
     /// Begins where the replicas do.
     pub fn new(values: Vec<f32>, pull: f32, momentum: f32) -> Self {
         Self { velocity: vec![0.0; values.len()], values, pull, momentum }
+    }
+
+    /// What it remembers from step to step.
+    pub fn state(&mut self, state: &mut State<'_>) {
+        state.numbers("values", &mut self.values);
+        state.numbers("velocity", &mut self.velocity);
     }
 
     /// z.

@@ -6,6 +6,7 @@ use ringstep_nn::Model;
 use ringstep_nn::optim::Rule;
 
 use super::{CostInputs, Next, Progress, Strategy};
+use crate::content::Content;
 use crate::error::WorkerError;
 use crate::feed::Source;
 use crate::replica::Replica;
@@ -14,12 +15,17 @@ use crate::world::{CHIEF, World};
 /// The chief holds the model.
 pub struct DataParallel {
     replicate: u16,
+    statistics: u16,
     gradients: u16,
 }
 
 impl DataParallel {
     pub fn new(world: &mut World<'_>) -> Self {
-        Self { replicate: world.label("replicate"), gradients: world.label("gradients to rank 0") }
+        Self {
+            replicate: world.label("replicate", Content::Parameters),
+            statistics: world.label("statistics", Content::Statistics),
+            gradients: world.label("gradients to rank 0", Content::Gradients),
+        }
     }
 
     /// Gives everybody the chief's parameters.
@@ -40,7 +46,7 @@ impl Strategy for DataParallel {
             let model = &mut replicas[0].model;
             self.replicate(world, model)?;
             if model.has_statistics() {
-                world.workers_for(self.replicate).broadcast(model.statistics_mut(), CHIEF)?;
+                world.workers_for(self.statistics).broadcast(model.statistics_mut(), CHIEF)?;
             }
         }
         Ok(next)

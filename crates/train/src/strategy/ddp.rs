@@ -1,13 +1,18 @@
 //! DistributedDataParallel (Li et al., VLDB 2020): a bucket's all-reduce starts on the communication thread the moment its
 //! last gradient is written, while backward goes on.
 
+use std::io;
+use std::time::Instant;
+
 use ringstep_comm::Algorithm;
 use ringstep_nn::Model;
 use ringstep_nn::optim::Rule;
+use ringstep_nn::state::State;
 
 use super::reducer::Reducer;
 use super::{Buckets, CostInputs, Next, Progress, Strategy};
 use crate::Job;
+use crate::content::Content;
 use crate::error::WorkerError;
 use crate::records::Compressed;
 use crate::replica::Replica;
@@ -30,11 +35,16 @@ impl Ddp {
         world: &mut World<'_>,
     ) -> Self {
         let slices = buckets.ranges().enumerate().map(|(bucket, range)| (format!("bucket {bucket}"), range)).collect();
-        Self { buckets, algorithm, reducer: Reducer::new((job, images), algorithm, model, slices, world) }
+        let reducer = Reducer::new((job, images), algorithm, model, slices, Content::Gradients, world);
+        Self { buckets, algorithm, reducer }
     }
 }
 
 impl Strategy for Ddp {
+    fn prepare(&self, world: &mut World<'_>) -> io::Result<()> {
+        world.workers().start_thread()
+    }
+
     fn before(&mut self, _: &mut World<'_>, _: &mut [Replica<'_>], progress: &Progress) -> Result<Next, WorkerError> {
         self.reducer.begin_step(progress.done);
         Ok(progress.next())
@@ -54,8 +64,16 @@ impl Strategy for Ddp {
         Some(self.reducer.rule(rule))
     }
 
+    fn state(&mut self, state: &mut State<'_>) {
+        self.reducer.state(state);
+    }
+
     fn compressed(&self) -> Option<Compressed> {
         self.reducer.compressed()
+    }
+
+    fn take_encoding(&mut self) -> Vec<(u16, [Instant; 2])> {
+        self.reducer.take_encoding()
     }
 
     /// Follows the buckets one after the other: each starts once it is complete and the one before it is through.

@@ -9,13 +9,16 @@
 //!
 //! With a learning rate of 1 and without momentum x is the average, and this is local SGD.
 
-use ringstep_nn::Model;
+use std::time::Instant;
+
 use ringstep_nn::optim::{Optimizer, Rule};
+use ringstep_nn::state::State;
 use ringstep_nn::team::Team;
 
 use super::local_sgd::LocalSgd;
 use super::{Next, Progress, Strategy, Turn, Weighting};
 use crate::error::WorkerError;
+use crate::records::Compressed;
 use crate::replica::Replica;
 use crate::world::World;
 
@@ -31,10 +34,17 @@ pub struct Outer {
 
 impl Outer {
     /// Begins where the workers do.
-    pub fn new(model: &mut Model, lr: f32, momentum: f32) -> Self {
+    pub fn new(values: Vec<f32>, lr: f32, momentum: f32) -> Self {
         let rule = Rule::Sgd { momentum, nesterov: momentum > 0.0, weight_decay: 0.0 };
-        let values = model.values_mut().to_vec();
-        Self { gradient: vec![0.0; values.len()], values, optimizer: Optimizer::new(rule, model), lr }
+        // All numbers follow alike, whatever tensor they belong to.
+        let optimizer = Optimizer::for_tensors(rule, values.len(), vec![(0..values.len(), true)]);
+        Self { gradient: vec![0.0; values.len()], values, optimizer, lr }
+    }
+
+    /// What it remembers from round to round.
+    pub fn state(&mut self, state: &mut State<'_>) {
+        state.numbers("values", &mut self.values);
+        state.within("optimizer", |state| self.optimizer.state(state));
     }
 
     /// x.
@@ -67,6 +77,7 @@ impl DiLoCo {
         let (team, average, _) = replica.model.for_optimizer();
         self.outer.follow(team, average);
         average.copy_from_slice(self.outer.values());
+        self.local.anchor(self.outer.values());
     }
 }
 
@@ -94,6 +105,23 @@ impl Strategy for DiLoCo {
             self.follow(replica);
         }
         Ok(())
+    }
+
+    fn state(&mut self, state: &mut State<'_>) {
+        state.within("local", |state| self.local.state(state));
+        state.within("outer", |state| self.outer.state(state));
+    }
+
+    fn is_common_moment(&self) -> bool {
+        self.local.is_common_moment()
+    }
+
+    fn compressed(&self) -> Option<Compressed> {
+        self.local.compressed()
+    }
+
+    fn take_encoding(&mut self) -> Vec<(u16, [Instant; 2])> {
+        self.local.take_encoding()
     }
 
     fn weighting(&self, step: usize) -> Weighting {

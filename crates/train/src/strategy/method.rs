@@ -1,8 +1,9 @@
 //! The ways of staying in step by name, with what there is to choose in each.
 
-use ringstep_comm::Algorithm;
-use ringstep_nn::Model;
+use ringstep_comm::cost::Tuning;
+use ringstep_comm::{Algorithm, Topology};
 use ringstep_nn::schedule::Schedule;
+use ringstep_nn::{Model, Parameter};
 use serde::{Deserialize, Serialize};
 
 use super::buckets::{Buckets, best_size};
@@ -14,10 +15,12 @@ use super::local_sgd::{LocalSgd, Round};
 use super::none::Unconnected;
 use super::per_parameter::PerParameter;
 use super::post_local_sgd::PostLocalSgd;
+use super::reducer::Reducer;
 use super::server::Client;
 use super::sma::Sma;
 use super::{Single, Strategy, Weighting};
 use crate::Job;
+use crate::content::Content;
 use crate::world::World;
 
 /// The name for leaving the choice of an algorithm to the cost model.
@@ -96,24 +99,34 @@ pub enum SyncMethod {
     /// Servers hold the parameters: they add up the gradients of all workers, take the steps and hand the parameters back.
     ParameterServer {
         /// Ranks beside the workers, with a shard each.
-        servers: usize,
+        servers: Servers,
     },
     /// The same, but a worker may be ahead of others.
     Stale {
         /// As for [`SyncMethod::ParameterServer`].
-        servers: usize,
+        servers: Servers,
         /// By how many steps.
         staleness: usize,
     },
     /// Servers apply what has arrived, whoever is missing.
     Async {
         /// As for [`SyncMethod::ParameterServer`].
-        servers: usize,
+        servers: Servers,
         /// Seconds from one step of the parameters to the next; with 0 each gradient is a step.
         period: f64,
         /// Whether gradients count for less the more steps the parameters have taken since they were read.
         staleness_aware: bool,
     },
+}
+
+/// The ranks that hold the parameters for the workers: those after the workers' own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Servers {
+    /// So many, in places of their own.
+    Apart(usize),
+    /// As many as there are workers: one stands beside each and shares its process, as a thread.
+    Colocated,
 }
 
 impl SyncMethod {
@@ -130,9 +143,9 @@ impl SyncMethod {
         Self::PostLocalSgd { switch_at: None, round: Round::Every(8), algorithm: Some(Algorithm::Ring), bucket: None },
         Self::DiLoCo { round: Round::Every(32), outer_lr: 0.7, outer_momentum: 0.9, algorithm: Some(Algorithm::Ring) },
         Self::Sma { learners: 1, pull: None, momentum: 0.9, algorithm: Some(Algorithm::Ring) },
-        Self::ParameterServer { servers: 1 },
-        Self::Stale { servers: 1, staleness: 1 },
-        Self::Async { servers: 1, period: 0.0, staleness_aware: false },
+        Self::ParameterServer { servers: Servers::Apart(1) },
+        Self::Stale { servers: Servers::Apart(1), staleness: 1 },
+        Self::Async { servers: Servers::Apart(1), period: 0.0, staleness_aware: false },
     ];
 
     /// The name on the command line and in reports.
@@ -176,14 +189,22 @@ impl SyncMethod {
         }
     }
 
-    /// How many ranks there are beside so many workers, to hold the parameters for them.
-    pub fn servers(self, _workers: usize) -> usize {
+    /// Who holds the parameters, where it is not the workers.
+    pub fn held_by(self) -> Option<Servers> {
         match self {
-            Self::ParameterServer { servers } | Self::Stale { servers, .. } | Self::Async { servers, .. } => servers,
-            Self::Single | Self::GatherScatter | Self::AllReduce { .. } | Self::Ddp { .. } | Self::DataParallel => 0,
-            Self::None | Self::LocalSgd { .. } | Self::PostLocalSgd { .. } | Self::DiLoCo { .. } | Self::Sma { .. } => {
-                0
+            Self::ParameterServer { servers } | Self::Stale { servers, .. } | Self::Async { servers, .. } => {
+                Some(servers)
             }
+            _ => None,
+        }
+    }
+
+    /// How many ranks there are beside so many workers, to hold the parameters for them.
+    pub fn servers(self, workers: usize) -> usize {
+        match self.held_by() {
+            None => 0,
+            Some(Servers::Apart(servers)) => servers,
+            Some(Servers::Colocated) => workers,
         }
     }
 
@@ -218,6 +239,16 @@ impl SyncMethod {
             || matches!(self, Self::Stale { staleness: 1.., .. } | Self::Async { .. })
     }
 
+    /// Whether workers are never further apart than they have agreed on: sooner or later each waits for the others.
+    pub fn keeps_workers_together(self) -> bool {
+        !matches!(self, Self::None | Self::Async { .. })
+    }
+
+    /// Whether a job gives the same bits each time: nothing in it depends on how long something takes.
+    pub fn repeats(self) -> bool {
+        !self.lets_workers_differ() && self.algorithm() != Some(None)
+    }
+
     /// Whether workers take steps of their own, at least for some time.
     pub fn steps_alone(self) -> bool {
         self.round().is_some() || matches!(self, Self::None | Self::Sma { .. })
@@ -240,39 +271,64 @@ impl SyncMethod {
             Self::Single => Box::new(Single),
             Self::GatherScatter => Box::new(PerParameter::new(job, model, Some(Algorithm::GatherScatter), world)),
             Self::AllReduce { algorithm } => Box::new(PerParameter::new(job, model, algorithm, world)),
-            Self::Ddp { algorithm, bucket } => {
-                // Codes are short, so that small ones would take as long to begin as to send.
-                let least = if job.0.compress.is_some() { COMPRESSED_BUCKET } else { 0 };
-                let bucket = bucket.unwrap_or_else(|| best_size(model, world.workers(), algorithm).max(least));
-                Box::new(Ddp::new(job, model, Buckets::new(model, bucket), algorithm, world))
-            }
+            Self::Ddp { algorithm, .. } => Box::new(self.ddp(job, model, algorithm, world)),
             Self::DataParallel => Box::new(DataParallel::new(world)),
             Self::None => Box::new(Unconnected::new(world)),
-            Self::LocalSgd { round, algorithm } => Box::new(LocalSgd::new(round, algorithm, schedule, world)),
-            Self::PostLocalSgd { switch_at, round, algorithm, bucket } => {
-                let bucket = bucket.unwrap_or_else(|| best_size(model, world.workers(), algorithm));
-                let early = Ddp::new(job, model, Buckets::new(model, bucket), algorithm, world);
-                let late = LocalSgd::new(round, algorithm, schedule, world);
+            Self::LocalSgd { round, algorithm } => {
+                Box::new(LocalSgd::new(job, model, (round, algorithm), schedule, world))
+            }
+            Self::PostLocalSgd { switch_at, round, algorithm, .. } => {
+                let early = self.ddp(job, model, algorithm, world);
+                let late = LocalSgd::new(job, model, (round, algorithm), schedule, world);
                 Box::new(PostLocalSgd::new(early, late, switch_at, schedule))
             }
             Self::DiLoCo { round, outer_lr, outer_momentum, algorithm } => {
-                let local = LocalSgd::new(round, algorithm, schedule, world);
-                Box::new(DiLoCo::new(local, Outer::new(model, outer_lr, outer_momentum)))
+                let local = LocalSgd::new(job, model, (round, algorithm), schedule, world);
+                Box::new(DiLoCo::new(local, Outer::new(model.values_mut().to_vec(), outer_lr, outer_momentum)))
             }
             Self::Sma { learners, pull, momentum, algorithm } => {
                 let pull = pull.unwrap_or(1.0 / (world.workers().world() * learners) as f32);
                 let central = Central::new(model.values_mut().to_vec(), pull, momentum);
-                Box::new(Sma::new(central, algorithm, schedule, world))
+                let slices = vec![("corrections".to_owned(), 0..central.values().len())];
+                let reducer = Reducer::new(job, algorithm, model, slices, Content::Parameters, world);
+                Box::new(Sma::new(central, reducer, algorithm, schedule, world))
             }
             Self::ParameterServer { .. } | Self::Stale { .. } | Self::Async { .. } => {
-                // Gradients to servers are cut like those for a ring: what a message costs decides in both.
-                let buckets = Buckets::new(model, best_size(model, world.all, Some(Algorithm::Ring)));
+                let buckets = self.buckets(
+                    model.parameters(),
+                    world.all.topology(),
+                    &world.all.tuning(),
+                    job.0.compress.is_some(),
+                );
                 let weighting = match self {
                     Self::Async { .. } => Weighting::OwnImages,
                     _ => Weighting::WholeStep,
                 };
-                Box::new(Client::new(model, buckets, weighting, world))
+                Box::new(Client::new(job, model, buckets, weighting, world))
             }
         }
+    }
+
+    /// Gradients that leave together while backward goes on: buckets of as many bytes as are said, or of as many as are best
+    /// by these numbers.
+    pub fn buckets(self, parameters: &[Parameter], topology: &Topology, tuning: &Tuning, compresses: bool) -> Buckets {
+        let (algorithm, bucket) = match self {
+            Self::Ddp { algorithm, bucket } | Self::PostLocalSgd { algorithm, bucket, .. } => (algorithm, bucket),
+            // Gradients to servers are cut like those for a ring: what a message costs decides in both.
+            _ => (Some(Algorithm::Ring), None),
+        };
+        // Codes are short, so that small ones would take as long to begin as to send.
+        let least = if compresses { COMPRESSED_BUCKET } else { 0 };
+        Buckets::new(
+            parameters,
+            bucket.unwrap_or_else(|| best_size(parameters, topology, tuning, algorithm).max(least)),
+        )
+    }
+
+    /// Buckets that are reduced by an algorithm.
+    fn ddp(self, job: (&Job, usize), model: &Model, algorithm: Option<Algorithm>, world: &mut World<'_>) -> Ddp {
+        let workers = world.workers();
+        let buckets = self.buckets(model.parameters(), workers.topology(), &workers.tuning(), job.0.compress.is_some());
+        Ddp::new(job, model, buckets, algorithm, world)
     }
 }

@@ -14,17 +14,23 @@ pub(crate) mod reducer;
 pub mod server;
 mod sma;
 
+use std::io;
+use std::time::Instant;
+
 use ringstep_comm::cost::Tuning;
-use ringstep_comm::{Algorithm, How};
+use ringstep_comm::{Algorithm, How, Topology};
 use ringstep_cpu::Level;
 use ringstep_nn::Model;
 use ringstep_nn::kernels::rows::add_slice;
 use ringstep_nn::optim::Rule;
+use ringstep_nn::state::State;
 
-pub use self::buckets::Buckets;
+pub use self::buckets::{Buckets, best_size};
 pub use self::diloco::Outer;
-pub use self::local_sgd::Round;
-pub use self::method::{AUTO, SyncMethod};
+pub use self::local_sgd::{Round, weight_in_average};
+pub use self::method::{AUTO, Servers, SyncMethod};
+pub use self::per_parameter::in_order;
+pub use self::reducer::{Exchange, exchanges};
 use crate::error::WorkerError;
 use crate::feed::Source;
 use crate::records::Compressed;
@@ -34,6 +40,11 @@ use crate::world::World;
 /// How workers stay in step. The training loop calls the first three in this order in every step, the fourth in the end,
 /// and knows no more. What is not said otherwise is plain training of one rank.
 pub(crate) trait Strategy {
+    /// Before all steps: gets the threads that it needs.
+    fn prepare(&self, _: &mut World<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Before a step's first forward: gets the parameters, where a rank does not keep its own in step. Says which step of
     /// the job comes now, or that there is none left.
     fn before(
@@ -87,9 +98,32 @@ pub(crate) trait Strategy {
         replicas[0].model.values_mut()
     }
 
+    /// What it remembers from step to step, between two steps.
+    fn state(&mut self, _: &mut State<'_>) {}
+
+    /// Whether all workers come to this moment between two steps of their own, each of them as often as the others.
+    fn is_common_moment(&self) -> bool {
+        true
+    }
+
+    /// Before a rank's state is saved under a name: those that are not saved beside it do so now.
+    fn before_saving(&mut self, _: &mut World<'_>, _: &mut [Replica<'_>], _name: usize) -> Result<(), WorkerError> {
+        Ok(())
+    }
+
+    /// Instead of [`Strategy::finish`], where the training ends before its last step and will go on later.
+    fn leave(&mut self, _: &mut World<'_>) -> Result<(), WorkerError> {
+        Ok(())
+    }
+
     /// What compression has done so far, if there is one.
     fn compressed(&self) -> Option<Compressed> {
         None
+    }
+
+    /// When numbers were encoded or decoded since the last time, each with what they are about.
+    fn take_encoding(&mut self) -> Vec<(u16, [Instant; 2])> {
+        Vec::new()
     }
 
     /// Seconds of communication that remain exposed in a step by the cost model, if it knows.
@@ -149,8 +183,7 @@ pub(crate) fn add(to: &mut [f32], numbers: &[f32]) {
 /// What predictions rest on.
 pub(crate) struct CostInputs {
     pub tuning: Tuning,
-    pub hosts: Vec<usize>,
-    pub shared: bool,
+    pub topology: Topology,
     /// Where each layer's gradients end in the flat buffer, and the seconds of its backward; last layer first.
     pub backward: Vec<(usize, f64)>,
 }
@@ -159,9 +192,8 @@ impl CostInputs {
     /// Seconds that an all-reduce of so many numbers takes.
     fn all_reduce(&self, algorithm: Option<Algorithm>, elements: usize) -> f64 {
         let bytes = elements * size_of::<f32>();
-        let algorithm =
-            algorithm.unwrap_or_else(|| self.tuning.choose(self.hosts.len(), &self.hosts, self.shared, bytes));
-        self.tuning.predict(algorithm, &self.hosts, self.shared, bytes)
+        let algorithm = algorithm.unwrap_or_else(|| self.tuning.choose(&self.topology, bytes));
+        self.tuning.predict(algorithm, &self.topology, bytes)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Workers that never talk, each on its own shard: the floor that every way to synchronise should beat.
 
 use super::{Strategy, Turn, Weighting};
+use crate::content::Content;
 use crate::error::WorkerError;
 use crate::replica::Replica;
 use crate::world::{CHIEF, World};
@@ -12,7 +13,7 @@ pub struct Unconnected {
 
 impl Unconnected {
     pub fn new(world: &mut World<'_>) -> Self {
-        Self { label: world.label("final model") }
+        Self { label: world.label("final model", Content::Parameters) }
     }
 }
 

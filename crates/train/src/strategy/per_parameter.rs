@@ -1,14 +1,17 @@
 //! One collective a parameter, after backward: what one writes first.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use ringstep_comm::Algorithm;
-use ringstep_nn::Model;
 use ringstep_nn::optim::Rule;
+use ringstep_nn::state::State;
+use ringstep_nn::{Model, Parameter};
 
 use super::reducer::Reducer;
 use super::{CostInputs, Next, Progress, Strategy};
 use crate::Job;
+use crate::content::Content;
 use crate::error::WorkerError;
 use crate::records::Compressed;
 use crate::replica::Replica;
@@ -22,6 +25,11 @@ pub struct PerParameter {
     reducer: Reducer,
 }
 
+/// Where each trained parameter stands in the flat buffer, in the order of the layers.
+pub fn in_order(parameters: &[Parameter]) -> impl Iterator<Item = Range<usize>> + '_ {
+    parameters.iter().filter(|parameter| parameter.trained).map(Parameter::range)
+}
+
 impl PerParameter {
     /// For a job on so many images.
     pub fn new(
@@ -30,10 +38,11 @@ impl PerParameter {
         algorithm: Option<Algorithm>,
         world: &mut World<'_>,
     ) -> Self {
-        let trained = model.parameters().iter().filter(|parameter| parameter.trained);
-        let slices: Vec<_> = trained.map(|parameter| (parameter.name.clone(), parameter.range())).collect();
-        let parameters = slices.iter().map(|(_, range)| range.clone()).collect();
-        Self { algorithm, parameters, reducer: Reducer::new((job, images), algorithm, model, slices, world) }
+        let trained = || model.parameters().iter().filter(|parameter| parameter.trained);
+        let slices = trained().map(|parameter| (parameter.name.clone(), parameter.range())).collect();
+        let parameters = in_order(model.parameters()).collect();
+        let reducer = Reducer::new((job, images), algorithm, model, slices, Content::Gradients, world);
+        Self { algorithm, parameters, reducer }
     }
 }
 
@@ -56,8 +65,16 @@ impl Strategy for PerParameter {
         Some(self.reducer.rule(rule))
     }
 
+    fn state(&mut self, state: &mut State<'_>) {
+        self.reducer.state(state);
+    }
+
     fn compressed(&self) -> Option<Compressed> {
         self.reducer.compressed()
+    }
+
+    fn take_encoding(&mut self) -> Vec<(u16, [Instant; 2])> {
+        self.reducer.take_encoding()
     }
 
     fn predict(&self, inputs: &CostInputs, _: &Model) -> Option<f64> {

@@ -2,14 +2,21 @@
 //! batches, one after the other, and all are held together by a [`Central`] model. The formulas stand there.
 //!
 //! What a replica is pulled back by depends on where it is before its step, so the sum over all workers is made on the
-//! communication thread, behind the backward of a worker's first replica. An exchange a step serves all its replicas.
+//! communication thread, as it is or by sending less, behind the backward of a worker's first replica. An exchange a step serves all its replicas.
+
+use std::io;
+use std::time::Instant;
 
 use ringstep_comm::{Algorithm, Group, Op};
 use ringstep_nn::schedule::Schedule;
+use ringstep_nn::state::State;
 
 use super::central::Central;
+use super::reducer::Reducer;
 use super::{Next, Progress, Strategy, Turn, Weighting, add, how};
+use crate::content::Content;
 use crate::error::WorkerError;
+use crate::records::Compressed;
 use crate::replica::Replica;
 use crate::world::World;
 
@@ -19,6 +26,8 @@ const DROP: f32 = 0.9;
 /// Replicas around a central model, which all workers hold.
 pub struct Sma {
     central: Central,
+    /// Sums the corrections over the workers.
+    reducer: Reducer,
     algorithm: Option<Algorithm>,
     schedule: Schedule,
     label: u16,
@@ -31,10 +40,16 @@ pub struct Sma {
 }
 
 impl Sma {
-    pub fn new(central: Central, algorithm: Option<Algorithm>, schedule: &Schedule, world: &mut World<'_>) -> Self {
-        let (label, zeros) = (world.label("corrections"), vec![0.0; central.values().len()]);
+    pub fn new(
+        central: Central,
+        reducer: Reducer,
+        algorithm: Option<Algorithm>,
+        schedule: &Schedule,
+        world: &mut World<'_>,
+    ) -> Self {
+        let (label, zeros) = (world.label("statistics", Content::Statistics), vec![0.0; central.values().len()]);
         let (corrections, correction) = (zeros.clone(), zeros);
-        Self { central, algorithm, schedule: *schedule, label, corrections, summed: false, correction }
+        Self { central, reducer, algorithm, schedule: *schedule, label, corrections, summed: false, correction }
     }
 
     /// Whether the learning rate of this step is a new, lower one.
@@ -44,6 +59,10 @@ impl Sma {
 }
 
 impl Strategy for Sma {
+    fn prepare(&self, world: &mut World<'_>) -> io::Result<()> {
+        world.workers().start_thread()
+    }
+
     fn before(
         &mut self,
         _: &mut World<'_>,
@@ -64,26 +83,23 @@ impl Strategy for Sma {
                 add(&mut self.corrections, &self.correction);
             }
             self.summed = false;
+            self.reducer.begin_step(step);
         }
         Ok(next)
     }
 
     fn backward(&mut self, world: &mut World<'_>, replica: &mut Replica<'_>, scale: f32) -> Result<(), WorkerError> {
-        let Self { corrections, summed, algorithm, label, .. } = self;
+        let Self { corrections, summed, reducer, .. } = self;
         if *summed {
             replica.backward(scale);
             return Ok(());
         }
         *summed = true;
-        let sum = |group: &mut Group, corrections: &mut [f32]| {
-            group.label(*label);
-            group.all_reduce(corrections, Op::Sum, how(*algorithm))
-        };
+        let sum = |group: &mut Group, corrections: &mut [f32]| reducer.sum(group, 0, corrections);
         world.workers().while_doing(sum, |queue| {
             queue.push(&mut corrections[..]);
             replica.backward(scale);
-        })?;
-        Ok(())
+        })
     }
 
     /// Neither replicas nor the central model have moved since [`Strategy::before`], so corrections are still the same.
@@ -111,6 +127,19 @@ impl Strategy for Sma {
             world.workers_for(self.label).all_reduce(statistics, Op::Mean, how(self.algorithm))?;
         }
         Ok(())
+    }
+
+    fn state(&mut self, state: &mut State<'_>) {
+        state.within("central", |state| self.central.state(state));
+        self.reducer.state(state);
+    }
+
+    fn compressed(&self) -> Option<Compressed> {
+        self.reducer.compressed()
+    }
+
+    fn take_encoding(&mut self) -> Vec<(u16, [Instant; 2])> {
+        self.reducer.take_encoding()
     }
 
     fn weighting(&self, _: usize) -> Weighting {

@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use ringstep_comm::rendezvous::{Meeting, join};
+use ringstep_comm::rendezvous::{Invitation, Meeting, Secret};
 use ringstep_comm::transport::mem;
 use ringstep_comm::transport::shm::Shm;
 use ringstep_comm::{Algorithm, Group};
@@ -43,17 +43,17 @@ pub fn on_ranks<T: Send>(over: Over, ranks: usize, work: impl Fn(Group) -> T + S
                 mem::mesh(ranks).into_iter().map(|transport| scope.spawn(move || work(Group::new(transport)))).collect()
             }
             Over::Tcp | Over::Shm => {
-                let token = [7; 16];
                 let (sender, receiver) = channel();
                 scope.spawn(move || {
-                    let meeting = Meeting::open(Ipv4Addr::LOCALHOST.into(), token).unwrap();
+                    let mut meeting = Meeting::open((Ipv4Addr::LOCALHOST, 0).into(), Secret::of(b"test")).unwrap();
                     sender.send(meeting.address()).unwrap();
                     meeting.host(ranks, timeout).unwrap();
                 });
                 let address = receiver.recv().unwrap();
                 let rank = |rank| {
                     scope.spawn(move || {
-                        let tcp = join(address, token, rank, ranks, timeout).unwrap();
+                        let invitation = Invitation::new(address, Secret::of(b"test"));
+                        let tcp = invitation.join(rank, ranks, timeout).unwrap();
                         work(if let Over::Shm = over { Group::new(Shm::over(tcp).unwrap()) } else { Group::new(tcp) })
                     })
                 };
@@ -81,6 +81,7 @@ pub fn run_ranks(job: &Job, over: Over, data: &Dataset) -> Vec<RankRun> {
             Report::Epoch(epoch) => epochs.push(epoch),
             Report::Steps(more) => steps.extend(more),
             Report::Spans(more) => spans.extend(more),
+            Report::Checkpoint(_) | Report::Point { .. } | Report::Saved(_) => {}
         };
         let (outcome, weights) = worker::run(job, data, &mut group, &mut keep).unwrap();
         RankRun { record: RankRecord { epochs, outcome }, steps, spans, weights }
@@ -98,12 +99,12 @@ pub struct Run {
 pub fn train(job: &Job, over: Over, data: &Dataset) -> Run {
     let mut ranks = run_ranks(job, over, data);
     let weights = std::mem::take(&mut ranks[0].weights);
-    let (mut accounts, mut records) = (Accounts::new(job.workers), Vec::new());
+    let (mut accounts, mut records) = (Accounts::new(job), Vec::new());
     for (rank, RankRun { record, steps, .. }) in ranks.into_iter().enumerate() {
-        if rank < job.workers {
-            accounts.add(rank, steps);
-        }
+        accounts.add(rank, steps);
         records.push(record);
     }
-    Run { summary: sum_up(job, &records, &accounts.steps).unwrap(), steps: accounts.steps, weights }
+    accounts.finish();
+    let summary = sum_up("test", job, &records, &accounts, &[], None).unwrap();
+    Run { summary, steps: accounts.steps, weights }
 }

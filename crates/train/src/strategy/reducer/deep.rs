@@ -2,6 +2,7 @@
 
 use ringstep_cpu::Level;
 use ringstep_nn::kernels::rows::sum_of_squares;
+use ringstep_nn::state::State;
 
 use super::gathered::Gathering;
 use super::{Compressor, Loss, Trouble, Wire};
@@ -41,5 +42,9 @@ impl Compressor for Deep {
         let [lost, sent] = [&*left, &*values].map(|numbers| sum_of_squares(self.level, numbers));
         self.codes.sum_codes(wire, key, values)?;
         Ok(Loss { lost, all: lost + sent })
+    }
+
+    fn state(&mut self, state: &mut State<'_>) {
+        self.codes.codec.state(state);
     }
 }

@@ -5,12 +5,13 @@ use std::ops::Range;
 
 use ringstep_cpu::Level;
 use ringstep_nn::Parameter;
+use ringstep_nn::state::State;
 
 use super::{Compressor, Loss, Trouble, Wire};
 use crate::compress::Key;
 use crate::compress::error_feedback::leave;
+use crate::compress::factors::{Matrix, Parts, Tensor};
 use crate::compress::memory::Memory;
-use crate::compress::power_sgd::LowRank;
 
 /// All-reduces factors of matrices.
 pub struct PowerSgd {
@@ -22,25 +23,6 @@ pub struct PowerSgd {
     first: Vec<f32>,
 }
 
-/// What stands in a slice.
-#[derive(Default)]
-struct Parts {
-    matrices: Vec<Matrix>,
-    /// What is sent as it is.
-    dense: Vec<Range<usize>>,
-    /// Numbers of all P, and of all Q.
-    p_len: usize,
-    q_len: usize,
-}
-
-/// Where a matrix of a slice stands in it, and its P and Q among those of the slice.
-struct Matrix {
-    size: LowRank,
-    at: Range<usize>,
-    p: Range<usize>,
-    q: Range<usize>,
-}
-
 impl PowerSgd {
     /// For slices that hold whole parameters.
     pub fn new(
@@ -49,31 +31,9 @@ impl PowerSgd {
         parameters: &[Parameter],
         slices: impl Iterator<Item = Range<usize>>,
     ) -> Self {
-        let slices = slices.map(|slice| Parts::of(slice, parameters, rank)).collect();
+        let tensors = Tensor::trained(parameters);
+        let slices = slices.map(|slice| Parts::of(&slice, &tensors, rank)).collect();
         Self { level, slices, q: Memory::default(), first: Vec::new() }
-    }
-}
-
-impl Parts {
-    fn of(slice: Range<usize>, parameters: &[Parameter], rank: usize) -> Self {
-        let mut parts = Self::default();
-        let inside = |range: &Range<usize>| slice.start <= range.start && range.end <= slice.end;
-        for parameter in parameters.iter().filter(|parameter| parameter.trained && inside(&parameter.range())) {
-            let range = parameter.range();
-            let at = range.start - slice.start..range.end - slice.start;
-            // All that leads to an output is one row.
-            let rows = parameter.shape[0];
-            let columns = at.len() / rows;
-            let size = LowRank { rows, columns, rank: rank.min(rows).min(columns) };
-            if !size.shrinks() {
-                parts.dense.push(at);
-                continue;
-            }
-            let (p, q) = (parts.p_len..parts.p_len + size.p_len(), parts.q_len..parts.q_len + size.q_len());
-            (parts.p_len, parts.q_len) = (p.end, q.end);
-            parts.matrices.push(Matrix { size, at, p, q });
-        }
-        parts
     }
 }
 
@@ -121,5 +81,9 @@ impl Compressor for PowerSgd {
             numbers = rest;
         }
         Ok(loss)
+    }
+
+    fn state(&mut self, state: &mut State<'_>) {
+        state.within("q", |state| self.q.state(state));
     }
 }

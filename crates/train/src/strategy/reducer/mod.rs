@@ -5,17 +5,19 @@
 //! | codes whose sum is a code: all-reduced as such | [`linear`], [`low_rank`] |
 //! | codes that everybody gets from everybody, and adds up | [`gathered`], [`deep`] |
 //! | codes that are summed by 1/p of the ranks each | [`in_halves`] |
+//! | all of these as plain data | [`exchanges`] |
 //!
 //! All of it happens wherever [`Reducer::sum`] is called: under ddp on the communication thread, while backward goes on.
 
 mod deep;
+mod exchanges;
 mod gathered;
 mod in_halves;
 mod linear;
 mod low_rank;
 
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use half::{bf16, f16};
 use ringstep_comm::{Algorithm, CollectiveError, Element, Gathered, Group, How, Op, cost};
@@ -24,8 +26,10 @@ use ringstep_cpu::half::{add_bf16s, add_f16s, round_to_bf16s, round_to_f16s};
 use ringstep_nn::Model;
 use ringstep_nn::kernels::rows::sum_of_squares;
 use ringstep_nn::optim::Rule;
+use ringstep_nn::state::State;
 
 use self::deep::Deep;
+pub use self::exchanges::{Exchange, exchanges};
 use self::gathered::Gathering;
 use self::in_halves::InHalves;
 use self::linear::{Chosen, Halves};
@@ -39,6 +43,7 @@ use crate::compress::random_k::RandomK;
 use crate::compress::sign::Sign;
 use crate::compress::sparse::{Threshold, TopK};
 use crate::compress::{Compression, Key, Malformed, Method};
+use crate::content::Content;
 use crate::error::WorkerError;
 use crate::records::Compressed;
 use crate::world::World;
@@ -71,6 +76,8 @@ struct Compressing {
     dropped: Vec<f32>,
     seed: u64,
     record: Compressed,
+    /// When something was encoded or decoded, and what it was about.
+    encoding: Vec<(u16, [Instant; 2])>,
 }
 
 impl Reducer {
@@ -81,6 +88,7 @@ impl Reducer {
         algorithm: Option<Algorithm>,
         model: &Model,
         slices: Vec<(String, Range<usize>)>,
+        content: Content,
         world: &mut World<'_>,
     ) -> Self {
         let compressing = job.compress.map(|compression| Compressing {
@@ -90,12 +98,13 @@ impl Reducer {
             dropped: Vec::new(),
             seed: job.seed,
             record: Compressed::default(),
+            encoding: Vec::new(),
         });
         let slices = slices.into_iter().map(|(name, range)| {
-            let (label, workers) = (world.label(&name), world.workers());
-            let (rank, hosts, shared) = (workers.rank(), workers.hosts(), workers.can_be_direct());
+            let (label, workers) = (world.label(&name, content), world.workers());
             let algorithm = algorithm.unwrap_or_else(|| workers.choice(range.len() * size_of::<f32>()));
-            let dense = cost::bytes_sent(algorithm, rank, &hosts, shared, range.len(), size_of::<f32>());
+            let (rank, topology) = (workers.rank(), workers.topology());
+            let dense = cost::bytes_sent(algorithm, rank, topology, range.len(), size_of::<f32>());
             Slice { name, label, dense }
         });
         Self { how: how(algorithm), slices: slices.collect(), compressing, step: 0 }
@@ -115,10 +124,9 @@ impl Reducer {
             return Ok(group.all_reduce(values, Op::Sum, self.how)?);
         };
         let rank = group.rank();
-        let Compressing { compression, compressor, residuals, dropped, seed, record } = compressing;
+        let Compressing { compression, compressor, residuals, dropped, seed, record, encoding } = compressing;
         let key = Key { seed: *seed, step: self.step as u64, bucket: slice as u32, rank: rank as u32, part: 0 };
-        let mut wire = Wire { group, how: self.how, took: Duration::ZERO };
-        let began = Instant::now();
+        let mut wire = Wire { group, how: self.how, since: Instant::now(), encoding: Vec::new() };
         let left = match residuals {
             Some(residuals) => residuals.add_to(key.bucket, values),
             None => {
@@ -136,8 +144,23 @@ impl Reducer {
         record.bytes_dense += *dense as u64;
         record.lost += lost;
         record.all += all;
-        record.encode_seconds += (began.elapsed() - wire.took).as_secs_f64();
+        wire.encoding.push([wire.since, Instant::now()]);
+        for [began, ended] in wire.encoding {
+            record.encode_seconds += (ended - began).as_secs_f64();
+            encoding.push((*label, [began, ended]));
+        }
         Ok(())
+    }
+
+    /// What it remembers from step to step.
+    pub fn state(&mut self, state: &mut State<'_>) {
+        if let Some(Compressing { compressor, residuals, record, .. }) = &mut self.compressing {
+            state.within("compressor", |state| compressor.state(state));
+            if let Some(residuals) = residuals {
+                state.within("residuals", |state| residuals.state(state));
+            }
+            state.within("record", |state| record.state(state));
+        }
     }
 
     /// Whether less is sent than the numbers.
@@ -148,6 +171,11 @@ impl Reducer {
     /// What compression has done so far, if there is one.
     pub fn compressed(&self) -> Option<Compressed> {
         self.compressing.as_ref().map(|compressing| compressing.record)
+    }
+
+    /// When it encoded or decoded since the last time, and what that was about.
+    pub fn take_encoding(&mut self) -> Vec<(u16, [Instant; 2])> {
+        self.compressing.as_mut().map_or_else(Vec::new, |compressing| std::mem::take(&mut compressing.encoding))
     }
 
     /// How parameters follow what was summed, if they were to follow gradients by this rule.
@@ -161,6 +189,9 @@ trait Compressor: Send {
     /// `values` becomes the sum over the ranks of what the numbers of each were taken for, and `left` what this rank's lacked
     /// then. The key is that of this rank.
     fn sum(&mut self, wire: &mut Wire<'_>, key: Key, values: &mut [f32], left: &mut [f32]) -> Result<Loss, Trouble>;
+
+    /// What it remembers from step to step: most know all from the key.
+    fn state(&mut self, _: &mut State<'_>) {}
 }
 
 /// How much of a rank's numbers is left out of what it sends, as sums of squares.
@@ -192,11 +223,13 @@ impl From<CollectiveError> for Trouble {
     }
 }
 
-/// The other ranks, and the time that was spent with them.
+/// The other ranks, and the time that was not spent with them.
 struct Wire<'a> {
     group: &'a mut Group,
     how: How,
-    took: Duration,
+    /// When the last call of them ended, and the times between calls so far: they went to encoding and decoding.
+    since: Instant,
+    encoding: Vec<[Instant; 2]>,
 }
 
 impl Wire<'_> {
@@ -218,9 +251,9 @@ impl Wire<'_> {
     }
 
     fn timed<R>(&mut self, work: impl FnOnce(&mut Group) -> R) -> R {
-        let began = Instant::now();
+        self.encoding.push([self.since, Instant::now()]);
         let result = work(self.group);
-        self.took += began.elapsed();
+        self.since = Instant::now();
         result
     }
 }

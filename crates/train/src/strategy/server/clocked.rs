@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 
 use ringstep_nn::optim::Optimizer;
 use ringstep_nn::schedule::Schedule;
+use ringstep_nn::state::State as Remembered;
 use ringstep_nn::team::Team;
 
 /// A shard of the parameters of a model, and the steps that it is to take.
@@ -57,6 +58,35 @@ impl Clocked {
         let sum = vec![0.0; values.len()];
         let (open, state) = (VecDeque::new(), State { values, optimizer });
         Self { state, schedule, left: vec![false; workers], staleness, clock: 0, open, ahead: None, pushes: 0, sum }
+    }
+
+    /// What it remembers from clock to clock.
+    pub fn state(&mut self, state: &mut Remembered<'_>) {
+        let workers = self.left.len();
+        state.numbers("values", &mut self.state.values);
+        state.within("optimizer", |state| self.state.optimizer.state(state));
+        state.number("clock", &mut self.clock);
+        let mut open = Vec::from(std::mem::take(&mut self.open));
+        state.each(
+            "open",
+            &mut open,
+            || vec![None; workers],
+            |state, gradients| {
+                for (worker, gradient) in gradients.iter_mut().enumerate() {
+                    let mut pushed = gradient.take();
+                    state.within(worker, |state| {
+                        let mut there = pushed.is_some();
+                        state.flag("pushed", &mut there);
+                        if there {
+                            state.list("gradient", pushed.get_or_insert_default());
+                        }
+                    });
+                    *gradient = pushed;
+                }
+            },
+        );
+        self.open = open.into();
+        self.ahead = None;
     }
 
     /// Clocks that are complete.

@@ -10,6 +10,7 @@
 
 use ringstep_nn::optim::Optimizer;
 use ringstep_nn::schedule::Schedule;
+use ringstep_nn::state::State;
 use ringstep_nn::team::Team;
 
 /// A shard of the parameters of a model, and the steps that it is to take.
@@ -55,6 +56,22 @@ impl Free {
             images: 0.0,
             arrived: 0,
         }
+    }
+
+    /// What it remembers from step to step.
+    pub fn state(&mut self, state: &mut State<'_>) {
+        state.numbers("values", &mut self.values);
+        state.within("optimizer", |state| self.optimizer.state(state));
+        state.number("version", &mut self.version);
+        state.number("applied", &mut self.applied);
+        state.numbers("sum", &mut self.sum);
+        state.number("images", &mut self.images);
+        state.number("arrived", &mut self.arrived);
+    }
+
+    /// Whether a gradient has arrived that no step was taken by.
+    pub fn has_arrivals(&self) -> bool {
+        self.arrived > 0
     }
 
     /// The parameters as they are, and how many steps they have taken.

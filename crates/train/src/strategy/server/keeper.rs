@@ -1,8 +1,9 @@
 //! What a server does with gradients: keeps a clock, or takes them as they come.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ringstep_nn::optim::Optimizer;
+use ringstep_nn::state::State;
 use ringstep_nn::team::Team;
 
 use super::clocked::{self, Clocked};
@@ -17,9 +18,9 @@ pub(super) enum Keeper {
         free: Free,
         /// From one step to the next; none for a step by each gradient.
         period: Duration,
-        /// When the last step was taken, and when the next one is to be, if a gradient waits for it.
-        last: Instant,
-        due: Option<Instant>,
+        /// When the last step was taken, and when the next one is to be, if a gradient waits for it; after the beginning.
+        last: Duration,
+        due: Option<Duration>,
     },
 }
 
@@ -39,12 +40,23 @@ impl Keeper {
             SyncMethod::Async { period, staleness_aware, .. } => {
                 let whole_step = workers * job.batch * job.accumulate;
                 let free = Free::new(values, optimizer, schedule, workers, whole_step, staleness_aware);
-                Self::Free { free, period: Duration::from_secs_f64(period), last: Instant::now(), due: None }
+                Self::Free { free, period: Duration::from_secs_f64(period), last: Duration::ZERO, due: None }
             }
             SyncMethod::Stale { staleness, .. } => {
                 Self::Clocked(Clocked::new(values, optimizer, schedule, workers, staleness as u64))
             }
             _ => Self::Clocked(Clocked::new(values, optimizer, schedule, workers, 0)),
+        }
+    }
+
+    /// What it remembers, to go on later. A step that was due some time later is due then from now on.
+    pub fn state(&mut self, state: &mut State<'_>) {
+        match self {
+            Self::Clocked(clocked) => clocked.state(state),
+            Self::Free { free, period, last, due } => {
+                free.state(state);
+                *due = free.has_arrivals().then(|| due.unwrap_or(*last + *period));
+            }
         }
     }
 
@@ -92,19 +104,18 @@ impl Keeper {
         matches!(self, Self::Clocked(clocked) if clocked.missing().any(|missing| missing == worker))
     }
 
-    /// When it is to take a step by what has arrived.
-    pub fn due(&self) -> Option<Instant> {
+    /// When it is to take a step by what has arrived, after the beginning.
+    pub fn due(&self) -> Option<Duration> {
         if let Self::Free { due, .. } = self { *due } else { None }
     }
 
     /// Takes that step once it is time.
-    pub fn apply_in_time(&mut self, team: &mut Team) {
-        if let Self::Free { free, last, due, .. } = self {
-            let now = Instant::now();
-            if due.take_if(|due| *due <= now).is_some() {
-                free.apply(team);
-                *last = now;
-            }
+    pub fn apply_in_time(&mut self, team: &mut Team, now: Duration) {
+        if let Self::Free { free, last, due, .. } = self
+            && due.take_if(|due| *due <= now).is_some()
+        {
+            free.apply(team);
+            *last = now;
         }
     }
 

@@ -12,6 +12,10 @@ pub enum Request {
     Pull,
     /// It has done its last step, and wants the parameters that all end with.
     Finish,
+    /// It stands between two steps and is about to be saved under this name, and wants servers to be, too.
+    Save(u64),
+    /// It leaves before the end, and wants nothing.
+    Leave,
 }
 
 /// A piece of a gradient. A worker sends the pieces of one in order.
@@ -41,6 +45,8 @@ pub enum Answer {
     },
     /// They will, but not yet: it is other workers that the server waits for.
     Patience,
+    /// The server's state is copied; nothing follows.
+    Saved,
 }
 
 impl Request {
@@ -50,6 +56,8 @@ impl Request {
             Self::Push(Push { version, images, start, length }) => [0, version, images, start, length],
             Self::Pull => [1, 0, 0, 0, 0],
             Self::Finish => [2, 0, 0, 0, 0],
+            Self::Save(name) => [3, name, 0, 0, 0],
+            Self::Leave => [4, 0, 0, 0, 0],
         })
     }
 
@@ -59,6 +67,8 @@ impl Request {
             [0, version, images, start, length] => Some(Self::Push(Push { version, images, start, length })),
             [1, 0, 0, 0, 0] => Some(Self::Pull),
             [2, 0, 0, 0, 0] => Some(Self::Finish),
+            [3, name, 0, 0, 0] => Some(Self::Save(name)),
+            [4, 0, 0, 0, 0] => Some(Self::Leave),
             _ => None,
         }
     }
@@ -70,6 +80,7 @@ impl Answer {
         to_bytes(match self {
             Self::Values { version, step, end } => [0, version, step, u64::from(end), 0],
             Self::Patience => [1, 0, 0, 0, 0],
+            Self::Saved => [2, 0, 0, 0, 0],
         })
     }
 
@@ -78,6 +89,7 @@ impl Answer {
         match from_bytes(bytes)? {
             [0, version, step, end @ 0..=1, 0] => Some(Self::Values { version, step, end: end == 1 }),
             [1, 0, 0, 0, 0] => Some(Self::Patience),
+            [2, 0, 0, 0, 0] => Some(Self::Saved),
             _ => None,
         }
     }
@@ -104,11 +116,13 @@ mod tests {
     #[test]
     fn what_is_said_is_what_is_heard_and_nothing_else_is() {
         let push = Push { version: u64::MAX, images: 2, start: 3, length: 4 };
-        for request in [Request::Push(push), Request::Pull, Request::Finish] {
+        for request in [Request::Push(push), Request::Pull, Request::Finish, Request::Save(u64::MAX), Request::Leave] {
             assert_eq!(Request::decode(&request.encode()), Some(request));
         }
-        for answer in
-            [false, true].map(|end| Answer::Values { version: 1, step: 2, end }).into_iter().chain([Answer::Patience])
+        for answer in [false, true]
+            .map(|end| Answer::Values { version: 1, step: 2, end })
+            .into_iter()
+            .chain([Answer::Patience, Answer::Saved])
         {
             assert_eq!(Answer::decode(&answer.encode()), Some(answer));
         }

@@ -25,13 +25,14 @@ pub fn shards(ends: &[usize], servers: usize) -> Vec<Range<usize>> {
 }
 
 /// The trained tensors of a model, in the order of its flat buffer, cut for so many servers.
-pub(super) struct Cut {
+pub struct Cut {
     tensors: Vec<Parameter>,
     /// What each server holds.
     pub shards: Vec<Range<usize>>,
 }
 
 impl Cut {
+    /// For servers of which there are at most as many as tensors.
     pub fn new(parameters: &[Parameter], servers: usize) -> Self {
         let mut tensors: Vec<_> = parameters.iter().filter(|parameter| parameter.trained).cloned().collect();
         tensors.sort_by_key(|tensor| tensor.range().end);
