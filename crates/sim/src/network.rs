@@ -1,0 +1,422 @@
+//! Messages on their way between simulated workers, and whose turn it is.
+//!
+//! Links are as in [`Shaped`](ringstep_comm::transport::Shaped): a message of n bytes takes its sender's link out from s on,
+//! the moment at which that is free, for n/B seconds, and its receiver's link in from s + L on, or from when that is free,
+//! for as long. The sender goes on at the end of the first, the receiver at the end of the second. A link that may pass
+//! bursts lets so many bytes through at once after a pause: it is a token bucket.
+//!
+//! Each process has its own clock. As long as it shares nothing, moments depend on messages alone, not on who is simulated
+//! first: a process goes on as far as messages let it, and nothing is sorted. At a link or at cores that it shares with
+//! others of its host it depends on who else has come: for these it waits until everybody else has gone on as far as it can,
+//! and whoever is there waits for a later turn, or for a message that will come later.
+
+use std::cell::RefCell;
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, VecDeque};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use ringstep_comm::transport::Net;
+
+use crate::cluster::Cluster;
+use crate::cores::Cores;
+use crate::workload::Invalid;
+
+/// A mailbox that is empty gives back room for more messages than that.
+const ROOM: usize = 64;
+/// Waits for nobody.
+const NOBODY: usize = usize::MAX;
+/// Waits for whoever comes.
+const ANYBODY: usize = usize::MAX - 1;
+
+/// What a process does, as a future that waits for messages.
+pub type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// The links and cores of a cluster, the clocks of its processes, and what is on its way. Each worker is two processes: its
+/// communication has the worker's number, its computation one that is greater by the number of workers.
+pub struct Network<'a> {
+    pub(crate) cluster: &'a Cluster,
+    uplink: Link,
+    inside: Link,
+    /// Whether workers of each host share its links to others.
+    pub(crate) shares_links: Vec<bool>,
+    /// Whether hosts may have too few cores for all their threads.
+    pub(crate) crowded: bool,
+    state: RefCell<State>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Link {
+    seconds_per_byte: f64,
+    latency: f64,
+    /// Seconds for which it may pass more after a pause.
+    credit: f64,
+}
+
+impl Link {
+    fn new(net: Net, burst: f64) -> Self {
+        let seconds_per_byte = 1.0 / net.bytes_per_second;
+        Self { seconds_per_byte, latency: net.latency.as_secs_f64(), credit: burst * seconds_per_byte }
+    }
+
+    /// Takes the link for so many bytes from a moment on, or from when it is free; says from when and until when.
+    fn take(&self, free: &mut f64, from: f64, bytes: usize) -> (f64, f64) {
+        let start = free.max(from - self.credit);
+        *free = start + bytes as f64 * self.seconds_per_byte;
+        (start.max(from), free.max(from))
+    }
+}
+
+struct State {
+    /// When each link is free: those of the hosts, then those of the workers within their hosts.
+    out: Vec<f64>,
+    into: Vec<f64>,
+    processes: Vec<Process>,
+    hosts: Vec<Host>,
+    /// Those that can go on, in any order.
+    queue: VecDeque<usize>,
+    /// Those that wait for their turn, in the order of time.
+    calendar: BinaryHeap<Turn>,
+    /// The moment of the last turn.
+    now: f64,
+}
+
+struct Process {
+    clock: f64,
+    /// From whom it wants a message.
+    waits_for: usize,
+    mailbox: VecDeque<Message>,
+    /// When the other process of its worker has told it something.
+    told: VecDeque<f64>,
+    /// Bytes of data that it has sent.
+    sent: u64,
+}
+
+/// Something on its way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Message {
+    pub from: usize,
+    /// When it began to leave, and when all of it had.
+    pub start: f64,
+    pub end: f64,
+    pub bytes: usize,
+}
+
+#[derive(Debug, Clone)]
+struct Host {
+    cores: Cores,
+    /// When one of those that want them is through.
+    next: f64,
+    /// The workers that have come to reduce in shared memory, and when the last did.
+    came: Vec<usize>,
+    last: f64,
+    /// How often they have.
+    over: usize,
+}
+
+/// Processes have their numbers; hosts, whose cores are to be looked at, those after them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Turn {
+    at: f64,
+    who: usize,
+}
+
+impl Eq for Turn {}
+
+/// The earliest is the greatest, and of several that with the lowest number.
+impl Ord for Turn {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.at.total_cmp(&self.at).then(other.who.cmp(&self.who))
+    }
+}
+
+impl PartialOrd for Turn {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<'a> Network<'a> {
+    /// All clocks at 0, all links free.
+    pub fn new(cluster: &'a Cluster) -> Self {
+        let world = cluster.topology.world();
+        let hosts = cluster.topology.hosts().iter().max().map_or(0, |last| last + 1);
+        let mut workers = vec![0; hosts];
+        cluster.topology.hosts().iter().for_each(|&host| workers[host] += 1);
+        let shares_links = workers.into_iter().map(|workers| workers > 1).collect();
+        let process =
+            |_| Process { clock: 0.0, waits_for: NOBODY, mailbox: VecDeque::new(), told: VecDeque::new(), sent: 0 };
+        let (crowded, cores) =
+            (cluster.is_crowded(), Cores::new(cluster.cores.unwrap_or(usize::MAX), cluster.contention));
+        let host = Host { cores, next: f64::INFINITY, came: Vec::new(), last: 0.0, over: 0 };
+        let state = RefCell::new(State {
+            out: vec![0.0; hosts + world],
+            into: vec![0.0; hosts + world],
+            processes: (0..2 * world).map(process).collect(),
+            hosts: vec![host; hosts],
+            queue: VecDeque::new(),
+            calendar: BinaryHeap::new(),
+            now: 0.0,
+        });
+        let [uplink, inside] = [cluster.uplink, cluster.inside].map(|net| Link::new(net, cluster.burst));
+        Self { cluster, uplink, inside, shares_links, crowded, state }
+    }
+
+    fn world(&self) -> usize {
+        self.cluster.topology.world()
+    }
+
+    /// Lets all processes go on until they are through.
+    pub fn run(&self, processes: Vec<Running<'_>>) -> Result<(), Invalid> {
+        self.state.borrow_mut().queue.extend(0..processes.len());
+        let mut processes: Vec<Option<Running<'_>>> = processes.into_iter().map(Some).collect();
+        let mut context = Context::from_waker(Waker::noop());
+        while let Some(process) = self.next() {
+            let running = processes[process].as_mut().expect("whoever is through has no turn");
+            if running.as_mut().poll(&mut context).is_ready() {
+                processes[process] = None;
+            }
+        }
+        if processes.iter().any(Option::is_some) { Err(Invalid::Deadlock) } else { Ok(()) }
+    }
+
+    /// Whose turn it is.
+    fn next(&self) -> Option<usize> {
+        let state = &mut *self.state.borrow_mut();
+        loop {
+            if let Some(process) = state.queue.pop_front() {
+                return Some(process);
+            }
+            let Turn { at, who } = state.calendar.pop()?;
+            debug_assert!(at >= state.now, "turns are in the order of time");
+            state.now = at;
+            let Some(host) = who.checked_sub(state.processes.len()) else { return Some(who) };
+            // A look at a host's cores that something has begun on since is for nothing.
+            if at == state.hosts[host].next {
+                if let Some(process) = state.hosts[host].cores.end(at) {
+                    state.processes[process].clock = at;
+                    state.queue.push_back(process);
+                }
+                state.look_again(host);
+            }
+        }
+    }
+
+    /// A process's clock.
+    pub fn clock(&self, process: usize) -> f64 {
+        self.state.borrow().processes[process].clock
+    }
+
+    /// Bytes of data that a worker has sent.
+    pub fn sent(&self, rank: usize) -> u64 {
+        self.state.borrow().processes[rank].sent
+    }
+
+    /// A process does nothing before this moment. Says when it goes on.
+    pub fn wait_until(&self, process: usize, moment: f64) -> f64 {
+        let clock = &mut self.state.borrow_mut().processes[process].clock;
+        *clock = clock.max(moment);
+        *clock
+    }
+
+    /// Waits for a process's turn at what it shares with others, from this moment on.
+    pub(crate) async fn turn(&self, process: usize, moment: f64) {
+        let at = self.wait_until(process, moment);
+        self.state.borrow_mut().calendar.push(Turn { at, who: process });
+        a_turn().await;
+    }
+
+    /// A process computes for so many seconds on so many threads, or for longer if others want the same cores. Says when it
+    /// goes on.
+    pub async fn compute(&self, process: usize, threads: usize, seconds: f64) -> f64 {
+        let now = self.clock(process);
+        if !self.crowded || seconds == 0.0 {
+            return self.wait_until(process, now + seconds);
+        }
+        self.turn(process, now).await;
+        self.begin(process, threads, seconds);
+        a_turn().await;
+        self.clock(process)
+    }
+
+    /// A process wants its host's cores from now on.
+    fn begin(&self, process: usize, threads: usize, seconds: f64) {
+        let state = &mut *self.state.borrow_mut();
+        let host = self.cluster.topology.hosts()[process % self.world()];
+        state.hosts[host].cores.begin(state.processes[process].clock, process, threads, seconds);
+        state.look_again(host);
+    }
+
+    /// The other process of the same worker.
+    fn other(&self, process: usize) -> usize {
+        (process + self.world()) % (2 * self.world())
+    }
+
+    /// Tells the other process of the same worker that this one has come so far.
+    pub fn tell(&self, process: usize) {
+        let state = &mut *self.state.borrow_mut();
+        let (now, other) = (state.processes[process].clock, self.other(process));
+        state.processes[other].told.push_back(now);
+        state.wake(other, process);
+    }
+
+    /// Waits until the other process of the same worker has told so.
+    pub async fn hear(&self, process: usize) -> f64 {
+        let other = self.other(process);
+        let told = poll_fn(|_| {
+            let process = &mut self.state.borrow_mut().processes[process];
+            let told = process.told.pop_front();
+            if told.is_none() {
+                process.waits_for = other;
+            }
+            told.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await;
+        self.wait_until(process, told)
+    }
+
+    /// The next message from a process to another.
+    pub(crate) async fn message(&self, process: usize, from: usize) -> Message {
+        poll_fn(|_| {
+            let process = &mut self.state.borrow_mut().processes[process];
+            // Mostly the first is the one.
+            let message = match process.mailbox.front() {
+                Some(first) if first.from == from => process.mailbox.pop_front(),
+                _ => {
+                    let place = process.mailbox.iter().position(|message| message.from == from);
+                    place.and_then(|place| process.mailbox.remove(place))
+                }
+            };
+            let Some(message) = message else {
+                process.waits_for = from;
+                return Poll::Pending;
+            };
+            if process.mailbox.is_empty() && process.mailbox.capacity() > ROOM {
+                process.mailbox = VecDeque::new();
+            }
+            Poll::Ready(message)
+        })
+        .await
+    }
+
+    /// Waits until there is a message to a process, and says from whom the one is that began to leave first.
+    pub(crate) async fn any_sender(&self, process: usize) -> usize {
+        loop {
+            let (start, from) = poll_fn(|_| {
+                let process = &mut self.state.borrow_mut().processes[process];
+                let first = process.first();
+                if first.is_none() {
+                    process.waits_for = ANYBODY;
+                }
+                first.map_or(Poll::Pending, Poll::Ready)
+            })
+            .await;
+            // Whoever is to send something earlier has done so by then.
+            self.turn(process, start).await;
+            if self.state.borrow().processes[process].first() == Some((start, from)) {
+                return from;
+            }
+        }
+    }
+
+    /// Whether a worker shares its link to another.
+    pub(crate) fn shares_link(&self, rank: usize, other: usize) -> bool {
+        let topology = &self.cluster.topology;
+        self.shares_links[topology.hosts()[rank]] && !topology.are_near(rank, other)
+    }
+
+    fn link(&self, one: usize, other: usize) -> Link {
+        if self.cluster.topology.are_near(one, other) { self.inside } else { self.uplink }
+    }
+
+    /// The place of a worker's link to another among all links.
+    fn place(&self, rank: usize, other: usize, hosts: usize) -> usize {
+        let topology = &self.cluster.topology;
+        if topology.are_near(rank, other) { hosts + rank } else { topology.hosts()[rank] }
+    }
+
+    /// Sends from this moment on, and says when all has left but for what is buffered.
+    pub(crate) fn send(&self, from: usize, to: usize, data: usize) -> f64 {
+        let state = &mut *self.state.borrow_mut();
+        let (bytes, hosts) = (data + self.cluster.header, state.hosts.len());
+        let free = &mut state.out[self.place(from, to, hosts)];
+        let (start, end) = self.link(from, to).take(free, state.processes[from].clock, bytes);
+        state.processes[from].sent += data as u64;
+        state.processes[to].mailbox.push_back(Message { from, start, end, bytes });
+        state.wake(to, from);
+        let buffered = self.cluster.buffer * self.link(from, to).seconds_per_byte;
+        (end - buffered).max(state.processes[from].clock)
+    }
+
+    /// Receives a message that has begun to leave, and says from when to when it arrives.
+    pub(crate) fn receive(&self, rank: usize, message: Message) -> (f64, f64) {
+        let state = &mut *self.state.borrow_mut();
+        let (link, hosts) = (self.link(rank, message.from), state.hosts.len());
+        let place = self.place(rank, message.from, hosts);
+        let (start, end) = link.take(&mut state.into[place], message.start + link.latency, message.bytes);
+        (start, end.max(message.end + link.latency))
+    }
+
+    /// Waits until all workers of this one's host have come. Says how many they are.
+    pub(crate) async fn meet(&self, rank: usize) -> usize {
+        let members = self.cluster.topology.neighbours(rank).count();
+        let (host, round) = (self.cluster.topology.hosts()[rank], self.come(rank, members));
+        let is_over = || self.state.borrow().hosts[host].over > round;
+        poll_fn(|_| if is_over() { Poll::Ready(()) } else { Poll::Pending }).await;
+        members
+    }
+
+    /// A worker has come; all go on when the last has. Says which meeting of the host it is.
+    fn come(&self, rank: usize, members: usize) -> usize {
+        let state = &mut *self.state.borrow_mut();
+        let host = &mut state.hosts[self.cluster.topology.hosts()[rank]];
+        let round = host.over;
+        host.came.push(rank);
+        host.last = host.last.max(state.processes[rank].clock);
+        if host.came.len() == members {
+            let (came, last) = (std::mem::take(&mut host.came), std::mem::take(&mut host.last));
+            host.over += 1;
+            for member in came {
+                state.processes[member].clock = last;
+                if member != rank {
+                    state.queue.push_back(member);
+                }
+            }
+        }
+        round
+    }
+}
+
+impl Process {
+    /// The message that began to leave first: when, and from whom.
+    fn first(&self) -> Option<(f64, usize)> {
+        let starts = self.mailbox.iter().map(|message| (message.start, message.from));
+        starts.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
+    }
+}
+
+impl State {
+    /// Lets a process go on if it waits for this one, from whom something has come.
+    fn wake(&mut self, process: usize, from: usize) {
+        if [from, ANYBODY].contains(&self.processes[process].waits_for) {
+            self.processes[process].waits_for = NOBODY;
+            self.queue.push_back(process);
+        }
+    }
+
+    /// Looks at a host's cores when the next task is through.
+    fn look_again(&mut self, host: usize) {
+        let next = self.hosts[host].cores.next();
+        self.hosts[host].next = next.unwrap_or(f64::INFINITY);
+        if let Some(at) = next {
+            self.calendar.push(Turn { at, who: self.processes.len() + host });
+        }
+    }
+}
+
+/// Waits until it is this process's turn again.
+async fn a_turn() {
+    let mut came = false;
+    poll_fn(|_| if std::mem::replace(&mut came, true) { Poll::Ready(()) } else { Poll::Pending }).await;
+}
