@@ -23,6 +23,10 @@ pub enum Choice {
     Files(&'static Source),
     /// Images made from a seed, of this shape or of whatever the model takes.
     Synthetic(Option<Shape>),
+    /// All of MNIST if it is on this machine, the built-in sample of it otherwise.
+    MnistOrSample,
+    /// CIFAR-10 if it is on this machine, images made from a seed otherwise.
+    Cifar10OrSynthetic,
 }
 
 impl Choice {
@@ -30,6 +34,8 @@ impl Choice {
         match self {
             Self::Files(source) => source.name,
             Self::Synthetic(_) => synthetic::NAME,
+            Self::MnistOrSample => "mnist-or-sample",
+            Self::Cifar10OrSynthetic => "cifar10-or-synthetic",
         }
     }
 }
@@ -50,7 +56,8 @@ impl FromStr for Choice {
                 format!("dataset '{text}': a shape is rows x columns x channels, as in synthetic:32x32x3")
             })?)));
         }
-        let all: Vec<Self> = SOURCES.into_iter().map(Self::Files).chain([Self::Synthetic(None)]).collect();
+        let others = [Self::Synthetic(None), Self::MnistOrSample, Self::Cifar10OrSynthetic];
+        let all: Vec<Self> = SOURCES.into_iter().map(Self::Files).chain(others).collect();
         Ok(lookup(<&Source>::KIND, text, &all, Self::name)?)
     }
 }
@@ -94,6 +101,10 @@ pub struct DataPlan {
     pub images: Images,
     /// How many of those to train on are used, if not all of them.
     pub samples: Option<usize>,
+    /// How many of the test images are used, if not all of them.
+    pub tests: Option<usize>,
+    /// Mean and deviation that all channels are normalised by, if not those of the data set.
+    pub normalise: Option<(f32, f32)>,
 }
 
 /// Where images come from.
@@ -140,6 +151,12 @@ pub fn load(plan: &DataPlan) -> Result<Dataset> {
         ensure!(samples <= available, "{samples} samples are more than the {available} training images that there are");
         data.keep_first(samples);
     }
+    if let Some(tests) = plan.tests {
+        data.test_with_first(tests);
+    }
+    if let Some(normalise) = plan.normalise {
+        data.normalisation.fill(normalise);
+    }
     Ok(data)
 }
 
@@ -160,6 +177,24 @@ pub fn folder_for(source: &Source, samples: Option<usize>) -> Result<Option<Path
         bail!("{what} is not on this machine: run `ringstep data get {name}`, or give --data DIR{or}");
     }
     Ok(Some(folder))
+}
+
+/// Whether a data set is where `data get` puts it.
+pub fn is_here(source: &Source) -> Result<bool> {
+    Ok(fetch::is_there(source, &place(source)?))
+}
+
+/// Says which of the two a run got that asked for a data set or what stands in for it.
+pub fn tell_which(plan: &DataPlan) {
+    match &plan.images {
+        Images::Files { source, folder } => {
+            show::tell(&format!("training on {}, in {}", source.0.name, folder.display()));
+        }
+        Images::BuiltIn => show::tell("mnist is not on this machine: training on the sample that is built in"),
+        Images::Synthetic { .. } => {
+            show::tell("cifar10 is not on this machine: training on images that are made from a seed");
+        }
+    }
 }
 
 /// Where a data set is kept.

@@ -1,9 +1,14 @@
 //! Pages that need nothing but themselves: a template, and what goes into its fields.
 
-/// Replaces each `{{field}}` of a template. In one pass: what is filled in may itself look like a field.
+/// What pages begin with: their title, the colours and whatever else they have in common. A page's own style goes on where it
+/// ends.
+const HEAD: &str = include_str!("head.html");
+
+/// Replaces `{{head}}`, then each `{{field}}` of a template. In one pass: what is filled in may itself look like a field.
 pub fn fill(template: &str, fields: &[(&str, String)]) -> String {
+    let template = template.replacen("{{head}}", HEAD.trim_end(), 1);
     let mut page = String::new();
-    let mut rest = template;
+    let mut rest = template.as_str();
     while let Some(start) = rest.find("{{") {
         let end = start + rest[start..].find("}}").expect("fields are closed") + 2;
         let (_, content) = fields.iter().find(|(field, _)| *field == &rest[start..end]).expect("all fields are known");

@@ -4,6 +4,7 @@ use std::fs;
 
 use anyhow::{Result, anyhow, ensure};
 use ringstep_nn::NetworkError;
+use ringstep_train::Job;
 use ringstep_train::job::Design;
 use ringstep_train::memory::Need;
 
@@ -11,23 +12,63 @@ use crate::show::bytes;
 
 /// An error, in one line, if so many workers that need this much each are more than this machine has memory for.
 pub fn check(design: &Design, need: Result<Need, NetworkError>, workers: usize) -> Result<()> {
-    let there = available();
-    let has = there.map(|there| format!("; this machine has {}", bytes(there))).unwrap_or_default();
-    let need = need.map_err(|error| anyhow!("{}: {error}{has}", design.name))?;
-    there.map_or(Ok(()), |there| refuse(design, need, workers, there))
+    check_ranks(design, need.map(|need| Ranks { need, workers, servers: 0 }))
 }
 
-fn refuse(design: &Design, need: Need, workers: usize, there: u64) -> Result<()> {
-    let total = (need.total() as u64).saturating_mul(workers as u64).saturating_add(need.snapshots as u64);
+/// The same for all ranks of a job on so many images. Of those that are elsewhere each is on a machine.
+pub fn check_job(job: &Job, images: usize, elsewhere: bool) -> Result<()> {
+    check_ranks(&job.model, ranks(job, images, elsewhere))
+}
+
+/// The same if there are only so many bytes on this machine.
+pub fn check_job_within(job: &Job, images: usize, limit: u64) -> Result<()> {
+    let ranks = ranks(job, images, false).map_err(|error| anyhow!("{}: {error}", job.model.name))?;
+    refuse(&job.model, &ranks, limit, &format!("the limit is {}", bytes(limit)))
+}
+
+fn ranks(job: &Job, images: usize, elsewhere: bool) -> Result<Ranks, NetworkError> {
+    job.need(images).and_then(|need| {
+        let servers = job.need_of_servers()?;
+        Ok(match elsewhere {
+            false => Ranks { need, workers: job.workers, servers },
+            true => Ranks { need, workers: 1, servers: 0 },
+        })
+    })
+}
+
+/// The ranks on one machine.
+struct Ranks {
+    /// What each worker needs.
+    need: Need,
+    workers: usize,
+    /// Bytes that all servers need together.
+    servers: usize,
+}
+
+fn check_ranks(design: &Design, ranks: Result<Ranks, NetworkError>) -> Result<()> {
+    let there = available();
+    let has = there.map(|there| format!("this machine has {}", bytes(there))).unwrap_or_default();
+    let ranks = ranks.map_err(|error| match has.is_empty() {
+        true => anyhow!("{}: {error}", design.name),
+        false => anyhow!("{}: {error}; {has}", design.name),
+    })?;
+    there.map_or(Ok(()), |there| refuse(design, &ranks, there, &has))
+}
+
+/// `has` says how much is there.
+fn refuse(design: &Design, &Ranks { need, workers, servers }: &Ranks, there: u64, has: &str) -> Result<()> {
+    let of_workers = (need.total() as u64).saturating_mul(workers as u64).saturating_add(need.snapshots as u64);
+    let total = of_workers.saturating_add(servers as u64);
+    let of_servers = if servers == 0 { String::new() } else { format!(" and servers of {}", bytes(servers as u64)) };
     let of_all = match workers {
-        1 => String::new(),
-        _ => format!("{workers} workers of {} need {}: ", bytes(need.total() as u64), bytes(total)),
+        1 if servers == 0 => String::new(),
+        _ => format!("{workers} workers of {}{of_servers} need {}: ", bytes(need.total() as u64), bytes(total)),
     };
     let show = |size: usize| bytes(size as u64);
     ensure!(
         total <= there,
         "{of_all}{} needs {} for parameters, {} for gradients, {} for activations, {} for temporary room, {} for the \
-         optimizer, {} for batches and {} for tests; this machine has {}",
+         optimizer, {} for batches and {} for tests; {has}",
         design.name,
         show(need.model.parameters),
         show(need.model.gradients),
@@ -36,7 +77,6 @@ fn refuse(design: &Design, need: Need, workers: usize, there: u64) -> Result<()>
         show(need.optimizer),
         show(need.batches),
         show(need.testing.saturating_add(need.snapshots)),
-        bytes(there),
     );
     Ok(())
 }
@@ -92,8 +132,11 @@ mod tests {
         let rule = Rule::Sgd { momentum: 0.9, nesterov: false, weight_decay: 0.0 };
         let need = Need::new(&lenet5, 1000, 1, rule).unwrap();
         let enough = 4 * need.total() as u64;
-        assert!(refuse(&lenet5, need, 4, enough).is_ok());
-        let refusal = refuse(&lenet5, need, 4, enough - 1).unwrap_err().to_string();
+        let ranks = |need, servers| Ranks { need, workers: 4, servers };
+        let refuse =
+            |ranks: &Ranks, there| refuse(&lenet5, ranks, there, &format!("this machine has {}", bytes(there)));
+        assert!(refuse(&ranks(need, 0), enough).is_ok());
+        let refusal = refuse(&ranks(need, 0), enough - 1).unwrap_err().to_string();
         let begin = format!("4 workers of {} need {}: lenet5 needs ", bytes(enough / 4), bytes(enough));
         assert!(refusal.starts_with(&begin), "{refusal}");
         let parts = "247 kB for parameters, 247 kB for gradients, ";
@@ -104,8 +147,12 @@ mod tests {
         assert!(refusal.ends_with(&format!("; this machine has {}", bytes(enough - 1))), "{refusal}");
         // One rank keeps the models that are tested in the end, not each.
         let tested = Need { snapshots: 1000, ..need };
-        assert!(refuse(&lenet5, tested, 4, enough + 1000).is_ok());
-        assert!(refuse(&lenet5, tested, 4, enough + 999).unwrap_err().to_string().contains("and 1.00 kB for tests"));
+        assert!(refuse(&ranks(tested, 0), enough + 1000).is_ok());
+        let refusal = refuse(&ranks(tested, 0), enough + 999).unwrap_err().to_string();
+        assert!(refusal.contains("and 1.00 kB for tests"), "{refusal}");
+        assert!(refuse(&ranks(need, 1000), enough + 1000).is_ok());
+        let refusal = refuse(&ranks(need, 1000), enough + 999).unwrap_err().to_string();
+        assert!(refusal.contains(" and servers of 1.00 kB need "), "{refusal}");
     }
 
     #[test]

@@ -1,23 +1,32 @@
 //! What a run leaves behind: `runs/NAME/` with config.toml, metrics.jsonl, steps.jsonl,
-//! summary.json, report.html, trace.json and the weights; `eval` adds eval.html.
+//! summary.json, report.html, trace.json, the weights and the checkpoints; `eval` adds eval.html.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use ringstep_data::file;
 use ringstep_train::accounts::StepSummary;
 use ringstep_train::records::{Epoch, Parts};
 use serde::Serialize;
 
+use crate::checkpoints::{self, RankSoFar};
 use crate::settings::Run;
 
 /// Every run begins it, so it tells a run's folder from others.
 const METRICS: &str = "metrics.jsonl";
 const STEPS: &str = "steps.jsonl";
+/// The settings, as they were.
+pub const CONFIG: &str = "config.toml";
+/// The network, if it came from a file.
+const MODEL: &str = "model.toml";
 /// The final weights.
 pub const WEIGHTS: &str = "model.safetensors";
+/// The same in integers.
+pub const QUANTIZED: &str = "quantized.safetensors";
+/// The cells of `bench scaling`.
+pub const CELLS: &str = "cells.csv";
 /// What `eval` says about them.
 pub const EVALUATION: &str = "eval.html";
 
@@ -26,9 +35,6 @@ pub struct RunDir {
     path: PathBuf,
     metrics: File,
     steps: File,
-    /// Of which row the next step is, and its number.
-    last_row: String,
-    next_step: usize,
 }
 
 /// One line of metrics.jsonl: one rank's part of an epoch of one row.
@@ -52,22 +58,30 @@ struct Metric<'a> {
 struct StepLine<'a> {
     row: &'a str,
     sync: &'a str,
-    step: usize,
     #[serde(flatten)]
     summary: &'a StepSummary,
 }
 
 impl RunDir {
-    /// Makes the folder: the given one, or the next free `runs/COMMAND-N`. Only an empty folder or that of an earlier run
-    /// will do; what that run has left is replaced, its summary and report at once, so that they are never taken for
-    /// this run's.
-    pub fn create(given: Option<PathBuf>, command: &str) -> Result<Self> {
+    /// Makes the folder: the given one, or the next free `runs/COMMAND-N`. Only an empty folder will do or, if it may be
+    /// overwritten, that of an earlier run; what that run has left is replaced, its summary and report at once, so that they
+    /// are never taken for this run's.
+    pub fn create(given: Option<PathBuf>, overwrite: bool, command: &str) -> Result<Self> {
         let path = match given {
             Some(path) => {
                 fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
                 let mut entries = fs::read_dir(&path).with_context(|| path.display().to_string())?;
-                if entries.next().is_some() && !path.join(METRICS).exists() {
-                    bail!("--out {}: the folder is neither empty nor that of an earlier run", path.display());
+                if entries.next().is_some() {
+                    ensure!(
+                        path.join(METRICS).exists(),
+                        "--out {}: the folder is neither empty nor that of an earlier run",
+                        path.display()
+                    );
+                    ensure!(
+                        overwrite,
+                        "--out {}: an earlier run is there: --overwrite replaces it, --resume goes on with it",
+                        path.display()
+                    );
                 }
                 path
             }
@@ -75,12 +89,61 @@ impl RunDir {
         };
         let metrics = path.join(METRICS);
         let metrics = lock(&metrics).with_context(|| metrics.display().to_string())?;
-        for name in ["summary.json", "report.html"] {
-            remove(&path.join(name))?;
+        remove_results(&path)?;
+        let checkpoints = path.join(checkpoints::FOLDER);
+        if checkpoints.is_dir() {
+            fs::remove_dir_all(&checkpoints).with_context(|| checkpoints.display().to_string())?;
         }
         let steps = path.join(STEPS);
         let steps = File::create(&steps).with_context(|| steps.display().to_string())?;
-        Ok(Self { path, metrics, steps, last_row: String::new(), next_step: 0 })
+        Ok(Self { path, metrics, steps })
+    }
+
+    /// Opens the folder of a run that is gone on with, whose records stop where `ranks` had come to. Returns its steps so far.
+    pub fn reopen(path: PathBuf, run: &Run, ranks: &[RankSoFar]) -> Result<(Self, Vec<StepSummary>)> {
+        let metrics = path.join(METRICS);
+        let metrics = lock(&metrics).with_context(|| metrics.display().to_string())?;
+        remove_results(&path)?;
+        let file = path.join(STEPS);
+        let place = || file.display().to_string();
+        // A line may be missing or torn if the machine was switched off: then so it is.
+        let text = String::from_utf8_lossy(&fs::read(&file).with_context(place)?).into_owned();
+        let read = text.lines().filter_map(|line| Some((line, serde_json::from_str::<StepSummary>(line).ok()?)));
+        let done = |summary: &StepSummary| ranks.get(summary.rank.unwrap_or(0)).map_or(0, |rank| rank.total.steps);
+        let (lines, kept): (Vec<&str>, Vec<_>) = read.filter(|(_, summary)| summary.step < done(summary)).unzip();
+        let lines: String = lines.into_iter().flat_map(|line| [line, "\n"]).collect();
+        file::write_whole(&file, lines.as_bytes()).with_context(place)?;
+        let steps = File::options().append(true).open(&file).with_context(place)?;
+        let mut dir = Self { path, metrics, steps };
+        for (rank, so_far) in ranks.iter().enumerate() {
+            so_far.epochs.iter().try_for_each(|epoch| dir.record(run, rank, epoch))?;
+        }
+        Ok((dir, kept))
+    }
+
+    /// Writes the records anew, of a run that goes back to where these ranks had come to in these steps.
+    pub fn rewind(&mut self, run: &Run, ranks: &[RankSoFar], steps: &[StepSummary]) -> Result<()> {
+        for (file, name) in [(&mut self.metrics, METRICS), (&mut self.steps, STEPS)] {
+            let emptied = file.set_len(0).and_then(|()| file.rewind());
+            emptied.with_context(|| self.path.join(name).display().to_string())?;
+        }
+        for (rank, so_far) in ranks.iter().enumerate() {
+            so_far.epochs.iter().try_for_each(|epoch| self.record(run, rank, epoch))?;
+        }
+        self.record_steps(run, steps)
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Keeps a copy of the file that a network came from, so that the run's settings mean the same network for ever. Returns what
+    /// they call it.
+    pub fn keep_model(&self, file: &Path) -> Result<PathBuf> {
+        let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
+        self.write(MODEL, &text)?;
+        Ok(PathBuf::from(MODEL))
     }
 
     /// Where a file of this run goes.
@@ -108,13 +171,8 @@ impl RunDir {
         let (row, sync) = (run.name.as_str(), run.job.sync.name());
         let mut lines = String::new();
         for summary in steps {
-            // Each row begins anew.
-            if self.last_row != row {
-                (self.last_row, self.next_step) = (row.to_owned(), 0);
-            }
-            lines += &serde_json::to_string(&StepLine { row, sync, step: self.next_step, summary })?;
+            lines += &serde_json::to_string(&StepLine { row, sync, summary })?;
             lines.push('\n');
-            self.next_step += 1;
         }
         self.steps.write_all(lines.as_bytes()).with_context(|| self.file(STEPS).display().to_string())
     }
@@ -143,7 +201,12 @@ impl RunDir {
 pub fn config_of(folder: &Path) -> Option<PathBuf> {
     // Even if the folder is written as `.`, it has one above it.
     let folder = folder.canonicalize().ok()?;
-    folder.ancestors().take(2).map(|folder| folder.join("config.toml")).find(|path| path.is_file())
+    folder.ancestors().take(3).map(|folder| folder.join(CONFIG)).find(|path| path.is_file())
+}
+
+/// Removes what sums a run up.
+fn remove_results(folder: &Path) -> Result<()> {
+    ["summary.json", "report.html", CELLS].iter().try_for_each(|name| remove(&folder.join(name)))
 }
 
 /// Removes a file, if it is there.
@@ -162,7 +225,7 @@ fn lock(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-fn next_free(parent: &Path, command: &str) -> Result<PathBuf> {
+pub fn next_free(parent: &Path, command: &str) -> Result<PathBuf> {
     fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
     for number in 1.. {
         let path = parent.join(format!("{command}-{number}"));

@@ -1,24 +1,26 @@
 //! `ringstep compare` and `ringstep train`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::Result;
-use ringstep_train::accounts::{Accounts, StepSummary};
-use ringstep_train::records::{Epoch, Outcome, Report};
-use ringstep_train::summary::{RankRecord, Summary, sum_up};
-use ringstep_train::trace::Span;
-use ringstep_train::{checkpoint, fit};
+use anyhow::{Context, Result, ensure};
+use ringstep_train::summary::Summary;
+use ringstep_train::{Job, checkpoint, fit};
 use serde::Serialize;
 
 use crate::args::RunArgs;
-use crate::datasets;
-use crate::launch::{self, Interrupts, Message, Task};
+use crate::checkpoints::{self, Found};
+use crate::cluster;
+use crate::datasets::{self, Choice};
+use crate::launch::{self, Interrupts};
+use crate::learners;
 use crate::memory;
+use crate::mpi;
 use crate::report;
-use crate::run_dir::{RunDir, WEIGHTS};
-use crate::settings::{Experiment, Mode, Run, crowd};
+use crate::row::Before;
+pub use crate::row::{Place, Row, run_row};
+use crate::run_dir::{CONFIG, RunDir, WEIGHTS};
+use crate::settings::{Experiment, Mode, ModelName, ProcessTransport, Run, crowd};
 use crate::show::{self, Progress};
-use crate::trace_file::TraceFile;
 
 /// What `--json` prints and summary.json holds.
 #[derive(Serialize)]
@@ -26,36 +28,47 @@ struct Summaries<'a> {
     runs: &'a [Summary],
 }
 
-/// One row: what it was asked to do, and what it did.
-pub struct Row {
-    /// What it was asked to do.
-    pub run: Run,
-    /// What it did.
-    pub summary: Summary,
-    /// Step by step.
-    pub steps: Vec<StepSummary>,
-    /// What went on when on each rank, in the steps that were traced.
-    pub spans: Vec<Vec<Span>>,
-}
-
 /// Validates everything, runs the rows one after the other, and reports.
 pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
-    let file = args.file.as_deref().map(Experiment::read).transpose()?.unwrap_or_default();
-    let experiment = file.under(&args.settings)?;
+    ensure!(mode == Mode::Train || args.resume.is_none(), "--resume is for train: a comparison is not gone on with");
+    let config = args.resume.as_ref().map(|folder| folder.join(CONFIG));
+    let file = config.as_deref().or(args.file.as_deref()).map(Experiment::read).transpose()?.unwrap_or_default();
+    let mut experiment = file.under(&args.settings)?;
     let asked = experiment.says_how_many();
-    let (experiment, runs) = experiment.resolve(mode)?;
+    let mut arrangement = args.cluster.arrange(&cluster::environment())?;
+    let timeout = experiment.common.network.timeout()?;
+    if experiment.common.network.tls == Some(true) {
+        arrangement.encrypt();
+    }
+    if experiment.uses(ProcessTransport::Mpi) {
+        mpi::start(&arrangement)?;
+    }
+    if let Some(part) = arrangement.member() {
+        return launch::member::serve(part, timeout);
+    }
+    if args.resume.is_some() {
+        arrangement.share_out(&mut experiment.common, &args.settings);
+    }
+    arrangement.claim(&mut experiment.common)?;
+    let either = experiment.common.data.dataset;
+    let either = either.is_some_and(|it| matches!(it, Choice::MnistOrSample | Choice::Cifar10OrSynthetic));
+    let (mut experiment, mut runs) = experiment.resolve(mode)?;
+    arrangement.check(&runs)?;
+    let are_elsewhere = |run: &Run| arrangement.is_elsewhere() || run.workers.are_elsewhere();
     let data = datasets::load(&runs[0].data)?;
     fit::fit(&runs[0].job.model, &data)?;
-    // Most workers first: `single` fits whenever the others do, and a refusal should name what the user said.
-    let mut by_workers: Vec<&Run> = runs.iter().collect();
-    by_workers.sort_by_key(|run| std::cmp::Reverse(run.job.workers));
-    by_workers.iter().try_for_each(|run| run.job.validate(data.train.len()))?;
+    let images = data.train.len();
+    // Most ranks first: `single` fits whenever the others do, and a refusal should name what the user said.
+    let mut by_ranks: Vec<&Run> = runs.iter().collect();
+    by_ranks.sort_by_key(|run| std::cmp::Reverse(run.job.ranks()));
+    by_ranks.iter().try_for_each(|run| run.job.validate(images))?;
     // Workers that are started by another command may be anywhere, but each is on a machine.
-    let here = |run: &Run| if run.workers.are_elsewhere() { 1 } else { run.job.workers };
-    let need = |run: &Run| run.job.need(data.train.len());
-    by_workers.iter().try_for_each(|run| memory::check(&run.job.model, need(run), here(run)))?;
+    by_ranks.iter().try_for_each(|run| memory::check_job(&run.job, images, are_elsewhere(run)))?;
     // Who asked for so many is warned at once; who did not is told with the results, which it explains.
-    let crowd = by_workers.first().and_then(|run| crowd(here(run), run.job.threads));
+    let crowd = by_ranks.first().and_then(|run| match are_elsewhere(run) {
+        true => crowd(1, 0, run.job.threads),
+        false => crowd(run.job.workers, run.job.ranks() - run.job.workers, run.job.threads),
+    });
     let warned = crowd.as_deref().filter(|_| asked || args.json).map(show::warn).is_some();
     for run in &runs {
         if let Some(init) = &run.job.init {
@@ -63,83 +76,73 @@ pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
         }
     }
 
-    let config = experiment.to_toml()?;
+    if either {
+        datasets::tell_which(&runs[0].data);
+    }
     let predicts = runs[0].job.predict;
+    let found = args.resume.as_ref().map(|folder| checkpoints::find(folder, &runs[0], images)).transpose()?;
     let interrupts = Interrupts::catch()?;
-    let mut dir = RunDir::create(args.out, mode.name())?;
-    dir.write("config.toml", &config)?;
+    let site = arrangement.site(timeout)?;
+    let (mut dir, before) = match (args.resume, &found) {
+        (Some(folder), Some(Found { manifest, .. })) => {
+            // It may be called by the name of its copy here.
+            let Job { model, workers, leg, .. } = manifest.job.clone();
+            runs[0].job = Job { model, workers, leg, ..runs[0].job.clone() };
+            RunDir::reopen(folder, &runs[0], &manifest.ranks)?
+        }
+        _ => (RunDir::create(args.out, args.overwrite, mode.name())?, Vec::new()),
+    };
+    let mut before = found.map(|found| Before { found, steps: before });
+    if experiment.leaves_learners_open() {
+        let find = |run: &Run| learners::find(run, images, &dir.file(WEIGHTS), &site, &interrupts);
+        (experiment, runs) = experiment.with_learners(mode, &find)?;
+    }
+    if let Some(ModelName::File(path)) = &mut experiment.common.model.model {
+        *path = dir.keep_model(path)?;
+    }
+    let config = experiment.to_toml()?;
+    dir.write(CONFIG, &config)?;
     let folder = |run: &Run| dir.row_folder((mode == Mode::Compare).then_some(&run.name));
     let folders: Vec<PathBuf> = runs.iter().map(folder).collect::<Result<_>>()?;
     let mut progress = Progress::new(args.verbose, args.json, experiment.common.records.log_every);
-    let mut finished: Vec<Row> = Vec::new();
+    let (mut finished, mut interrupted): (Vec<Row>, _) = (Vec::new(), None);
     for (run, folder) in runs.into_iter().zip(folders) {
-        finished.push(run_row(run, &folder, &mut dir, &interrupts, &mut progress, data.train.len())?);
+        let place = Place { folder: &folder, images, saves: mode == Mode::Train };
+        let (row, ended) = run_row(run, place, before.take(), &mut dir, (&site, &interrupts), &mut progress)?;
+        finished.extend(row);
+        if ended.is_some() {
+            interrupted = ended;
+            break;
+        }
+    }
+    site.dismiss();
+    if finished.is_empty() {
+        return Err(interrupted.context("no row was run")?.into());
     }
 
     let summaries: Vec<Summary> = finished.iter().map(|row| row.summary.clone()).collect();
     let json = serde_json::to_string_pretty(&Summaries { runs: &summaries })? + "\n";
     dir.write("summary.json", &json)?;
-    let bounds = show::bounds(&finished, crowd.as_deref());
-    dir.write("report.html", &report::page(&finished, &bounds, &config, &data))?;
+    let cut = show::interruptions(&finished, images);
+    let sentences = |crowd| [cut.clone(), show::bounds(&finished, crowd), show::comparisons(&finished)].concat();
+    dir.write("report.html", &report::page(&finished, &sentences(crowd.as_deref()), &config, &data))?;
+    let ending = interrupted.map_or(Ok(()), |interrupted| Err(interrupted.into()));
     if args.json {
-        return show::print(format_args!("{}", json.trim_end()));
+        return show::print(format_args!("{}", json.trim_end())).and(ending);
     }
-    show::print(format_args!("{}", show::table(&finished)))?;
-    if mode == Mode::Compare || predicts {
-        show::print(format_args!("\nWhere a step's time goes:\n{}", show::step_table(&finished)))?;
+    show::print(format_args!("{}", show::table(&finished, &show::columns(&finished))))?;
+    if let Some(show::LargeBatches { headings, rows, sentences }) = show::large_batches(&finished) {
+        let said = sentences.join("\n");
+        show::print(format_args!("\nLarge batches:\n{}\n{said}", show::table_of(&headings, rows)))?;
     }
-    for sentence in if warned { &bounds[..finished.len()] } else { &bounds } {
+    // What there is to say about each of many rows is in the report.
+    let few = finished.len() <= show::FEW;
+    if (mode == Mode::Compare || predicts) && few {
+        show::print(format_args!("\nWhere a step's time goes:\n{}", show::table(&finished, &show::STEP_COLUMNS)))?;
+    }
+    let told = if few { sentences(crowd.as_deref().filter(|_| !warned)) } else { show::comparisons(&finished) };
+    for sentence in told {
         show::print(format_args!("{sentence}"))?;
     }
-    show::print(format_args!("Report: {}", dir.file("report.html").display()))
-}
-
-/// What a rank has said so far.
-#[derive(Default)]
-struct Heard {
-    epochs: Vec<Epoch>,
-    spans: Vec<Span>,
-    outcome: Option<Outcome>,
-}
-
-/// Runs one row to its end; its folder gets the weights and the trace.
-fn run_row(
-    run: Run,
-    folder: &Path,
-    dir: &mut RunDir,
-    interrupts: &Interrupts,
-    progress: &mut Progress,
-    images: usize,
-) -> Result<Row> {
-    let job = &run.job;
-    let mut bar = progress.start(&run, images);
-    let mut trace = TraceFile::create(&folder.join("trace.json"), job.ranks())?;
-    let mut accounts = Accounts::new(job.workers);
-    let mut heard: Vec<Heard> = (0..job.ranks()).map(|_| Heard::default()).collect();
-    let task = Task::Train { run: Box::new(run.clone()), model_file: folder.join(WEIGHTS) };
-    launch::run(&task, job.ranks(), &run.workers, interrupts, &mut |rank, message| {
-        bar.observe(rank, &message);
-        match message {
-            Message::Report(Report::Epoch(epoch)) => {
-                dir.record(&run, rank, &epoch)?;
-                heard[rank].epochs.push(epoch);
-            }
-            Message::Report(Report::Steps(steps)) => dir.record_steps(&run, accounts.add(rank, steps))?,
-            Message::Report(Report::Spans(spans)) => {
-                trace.add(rank, &spans)?;
-                heard[rank].spans.extend(spans);
-            }
-            Message::Done(outcome) => heard[rank].outcome = Some(*outcome),
-            _ => {}
-        }
-        Ok(())
-    })?;
-    let (mut ranks, mut spans) = (Vec::new(), Vec::new());
-    for Heard { epochs, spans: of_rank, outcome } in heard {
-        ranks.push(RankRecord { epochs, outcome: outcome.expect("all ranks are done") });
-        spans.push(of_rank);
-    }
-    let summary = sum_up(job, &ranks, &accounts.steps)?;
-    bar.finish(&summary);
-    Ok(Row { run, summary, steps: accounts.steps, spans })
+    show::print(format_args!("Report: {}", dir.file("report.html").display())).and(ending)
 }

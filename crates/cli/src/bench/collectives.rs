@@ -5,15 +5,18 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use ringstep_comm::rendezvous::Encryption;
 use ringstep_comm::transport::DEFAULT_TIMEOUT;
 use ringstep_comm::{Algorithm, CollectiveError, Group, How, Op, tune};
 use ringstep_train::job::MAX_WORKERS;
 use serde::{Deserialize, Serialize};
 
 use crate::args::CollectivesArgs;
-use crate::launch::{self, Interrupts, Message, Task};
+use crate::cluster;
+use crate::launch::{self, Interrupts, Message, Site, Task};
+use crate::mpi;
 use crate::names::{ByName, Bytes, Named, Refusal, choices};
-use crate::settings::{Launch, ProcessTransport, Processes, Workers};
+use crate::settings::{Launch, ProcessTransport, Processes, Settings, Workers};
 use crate::show;
 
 /// What to time: the same on all ranks.
@@ -33,8 +36,12 @@ choices! {
         Shm = "shm",
         /// Connections, between processes.
         Tcp = "tcp",
+        /// The same, encrypted.
+        Tls = "tls",
         /// Memory, between threads.
         Mem = "mem",
+        /// MPI, between processes that it has started.
+        Mpi = "mpi" if cfg!(feature = "mpi"),
     }
 }
 
@@ -105,6 +112,8 @@ struct Rows {
 
 /// Iterations that are not counted.
 const WARM_UP: usize = 10;
+/// Workers, where nobody says how many.
+const WORKERS: usize = 4;
 /// For each size and algorithm: as many iterations as fit this, but not fewer than MIN nor more than MAX.
 const BUDGET: Duration = Duration::from_millis(250);
 const MIN: usize = 7;
@@ -120,30 +129,32 @@ impl Plan {
 
 /// Runs all transports one after the other and prints what came out.
 pub fn collectives(args: &CollectivesArgs) -> Result<()> {
-    ensure!((1..=MAX_WORKERS).contains(&args.workers), "{} workers: 1 to {MAX_WORKERS} are possible", args.workers);
+    let mut arrangement = args.cluster.arrange(&cluster::environment())?;
+    if args.transport.iter().any(|transport| transport.0 == BenchTransport::Mpi) {
+        mpi::start(&arrangement)?;
+    }
+    if let Some(part) = arrangement.member() {
+        return launch::member::serve(part, DEFAULT_TIMEOUT);
+    }
+    let mut settings = Settings::default();
+    settings.workers.workers = args.workers;
+    arrangement.claim(&mut settings)?;
+    let count = settings.workers.workers.unwrap_or(WORKERS);
+    ensure!((1..=MAX_WORKERS).contains(&count), "{count} workers: 1 to {MAX_WORKERS} are possible");
     let plans = args.transport.iter().map(|transport| Ok((transport.0, plan(args, transport.0)?)));
     let plans = plans.collect::<Result<Vec<_>>>()?;
     let interrupts = Interrupts::catch()?;
+    let site = arrangement.site(DEFAULT_TIMEOUT)?;
     let (mut rows, mut footers) = (Vec::new(), Vec::new());
     for (transport, plan) in plans {
-        let mut timings: Vec<Vec<Timing>> = vec![Vec::new(); args.workers];
-        let mut choices = None;
-        launch::run(&Task::Bench(plan), args.workers, &workers(transport), &interrupts, &mut |rank, message| {
-            match message {
-                Message::Timed(timing) => timings[rank].push(timing),
-                Message::BenchDone(theirs) if rank == 0 => choices = Some(theirs),
-                _ => {}
-            }
-            Ok(())
-        })?;
-        let of_all_ranks = |at: usize| timings.iter().map(move |rank| &rank[at]).collect::<Vec<_>>();
-        let transport = transport.spelling();
-        rows.extend((0..timings[0].len()).map(|at| row(transport, args.workers, &of_all_ranks(at))));
-        let Choices(choices) = choices.context("rank 0 said nothing of auto")?;
+        let (launched, transport) = (workers(transport), transport.spelling());
+        let (timed, Choices(choices)) = run(plan, transport, count, &launched, (&site, &interrupts))?;
+        rows.extend(timed);
         let choices: Vec<String> =
             choices.iter().map(|(from, name)| format!("{name} from {}", binary(*from))).collect();
-        footers.push(format!("auto over {transport} with {} workers: {}", args.workers, choices.join(", ")));
+        footers.push(format!("auto over {transport} with {count} workers: {}", choices.join(", ")));
     }
+    site.dismiss();
     let wrong: usize = rows.iter().map(|row| row.wrong).sum();
     if args.json {
         show::print(format_args!("{}", serde_json::to_string_pretty(&Rows { rows })?))?;
@@ -154,36 +165,84 @@ pub fn collectives(args: &CollectivesArgs) -> Result<()> {
     Ok(())
 }
 
+/// The bus bandwidth, in GB/s, of all-reduces of so many bytes that these workers have nothing else to do beside.
+pub fn bus_bandwidth(
+    algorithm: Option<Algorithm>,
+    bytes: usize,
+    workers: usize,
+    launched: &Workers,
+    interrupts: &Interrupts,
+) -> Result<f64> {
+    let plan = Plan { algorithms: vec![ByName(algorithm)], sizes: vec![bytes], op: ByName(Op::Sum) };
+    let (rows, _) = run(plan, "", workers, launched, (&Site::Here, interrupts))?;
+    Ok(rows[0].busbw)
+}
+
+/// Carries a plan out.
+fn run(
+    plan: Plan,
+    transport: &str,
+    workers: usize,
+    launched: &Workers,
+    (site, interrupts): (&Site, &Interrupts),
+) -> Result<(Vec<Row>, Choices)> {
+    let mut timings: Vec<Vec<Timing>> = vec![Vec::new(); workers];
+    let mut choices = None;
+    launch::run(&Task::Bench(plan), workers, launched, site, interrupts, &mut |rank: usize, message| {
+        match message {
+            Message::Timed(timing) => timings[rank].push(timing),
+            Message::Noticed(line) => eprintln!("waiting: {line}"),
+            Message::BenchDone(theirs) if rank == 0 => choices = Some(theirs),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    let of_all_ranks = |at: usize| timings.iter().map(move |rank| &rank[at]).collect::<Vec<_>>();
+    let rows = (0..timings[0].len()).map(|at| row(transport, workers, &of_all_ranks(at))).collect();
+    Ok((rows, choices.context("rank 0 said nothing of auto")?))
+}
+
 fn plan(args: &CollectivesArgs, transport: BenchTransport) -> Result<Plan> {
     Ok(Plan { algorithms: algorithms(&args.algorithm, transport)?, sizes: sizes(args)?, op: args.op })
 }
 
 /// Who is timed.
 fn workers(transport: BenchTransport) -> Workers {
+    let encryption = if transport == BenchTransport::Tls { Encryption::Everywhere } else { Encryption::None };
     let processes = |transport| {
-        let meet = Ipv4Addr::LOCALHOST.into();
-        Launch::Processes(Processes { transport: ByName(transport), meet, start_with: None, pin: false })
+        let (meet, encryption) = (Ipv4Addr::LOCALHOST.into(), encryption);
+        Launch::Processes(Processes { transport: ByName(transport), encryption, meet, start_with: None, pin: false })
     };
     let launch = match transport {
         BenchTransport::Shm => processes(ProcessTransport::Shm),
-        BenchTransport::Tcp => processes(ProcessTransport::Tcp),
+        BenchTransport::Tcp | BenchTransport::Tls => processes(ProcessTransport::Tcp),
+        BenchTransport::Mpi => processes(ProcessTransport::Mpi),
         BenchTransport::Mem => Launch::Threads,
     };
-    Workers { launch, timeout: DEFAULT_TIMEOUT }
+    Workers { launch, timeout: DEFAULT_TIMEOUT, link: None }
 }
 
 fn algorithms(asked: &[Algorithms], transport: BenchTransport) -> Result<Vec<ByName<Option<Algorithm>>>> {
-    let possible = |algorithm: &Algorithm| !algorithm.needs_shared_memory() || transport != BenchTransport::Tcp;
+    let has_memory = matches!(transport, BenchTransport::Shm | BenchTransport::Mem);
+    let possible = |algorithm: &Algorithm| !algorithm.needs_shared_memory() || has_memory;
     let mut chosen = Vec::new();
     for &algorithms in asked {
         match algorithms {
             Algorithms::All => {
+                #[cfg(feature = "mpi")]
+                chosen.extend((transport == BenchTransport::Mpi).then_some(ByName(Some(Algorithm::Mpi))));
                 chosen.extend(Algorithm::ALL.into_iter().filter(possible).map(|algorithm| ByName(Some(algorithm))));
                 chosen.push(ByName(None));
             }
             Algorithms::One(algorithm) => {
                 let fits = algorithm.0.as_ref().is_none_or(possible);
                 ensure!(fits, "{algorithm} needs memory that workers share, which {} has not", transport.spelling());
+                #[cfg(feature = "mpi")]
+                ensure!(
+                    algorithm.0 != Some(Algorithm::Mpi) || transport == BenchTransport::Mpi,
+                    "--algorithm mpi is MPI's own all-reduce: {} has none",
+                    transport.spelling()
+                );
                 chosen.push(algorithm);
             }
         }
@@ -206,8 +265,8 @@ fn sizes(args: &CollectivesArgs) -> Result<Vec<usize>> {
 /// One rank's part: for each algorithm and size some checked numbers, then the times.
 pub fn time_all(plan: &Plan, group: &mut Group, say: &dyn Fn(Timing)) -> Result<Message> {
     let ByName(op) = plan.op;
-    let tuning = tune::measure(group)?;
-    let (hosts, shared) = (group.hosts(), group.can_be_direct());
+    tune::measure(group)?;
+    let tuning = group.tuning();
     let mut buffer = vec![0f32; plan.sizes.iter().max().copied().unwrap_or(0) / 4];
     for name in &plan.algorithms {
         let ByName(algorithm) = *name;
@@ -217,7 +276,7 @@ pub fn time_all(plan: &Plan, group: &mut Group, say: &dyn Fn(Timing)) -> Result<
             let chosen = algorithm.unwrap_or_else(|| group.choice(bytes));
             let wrong = check(group, data, op, how)?;
             let seconds = time(group, data, op, how)?;
-            let predicted = tuning.predict(chosen, &hosts, shared, bytes);
+            let predicted = tuning.predict(chosen, group.topology(), bytes);
             say(Timing { algorithm: name.to_string(), bytes, seconds, predicted, wrong });
         }
     }

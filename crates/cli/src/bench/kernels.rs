@@ -70,7 +70,7 @@ pub fn kernels(args: &KernelsArgs) -> Result<()> {
         ensure!(count > 0, "0 {name}: at least 1 is needed");
     }
     ensure!(args.threads <= MAX_THREADS, "{} threads: at most {MAX_THREADS} are possible", args.threads);
-    if let Some(crowd) = crowd(1, args.threads) {
+    if let Some(crowd) = crowd(1, 0, args.threads) {
         show::warn(&crowd);
     }
     let measured = measure(args)?;

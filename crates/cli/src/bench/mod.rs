@@ -2,3 +2,4 @@
 
 pub mod collectives;
 pub mod kernels;
+pub mod scaling;

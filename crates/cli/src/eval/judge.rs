@@ -1,10 +1,10 @@
 //! What a model says about each image, against what is right.
 
 use anyhow::{Context, Result};
-use ringstep_nn::Frozen;
 use ringstep_nn::kernels::cross_entropy;
 use serde::Serialize;
 
+use super::Classifier;
 use super::pictures::Pictures;
 
 /// What a model says about one image.
@@ -46,7 +46,7 @@ impl Verdict {
 }
 
 /// The verdicts on all test images, in their order. `done` is told how many there are so far.
-pub fn judge(model: &mut Frozen, pictures: &Pictures, mut done: impl FnMut(usize)) -> Result<Vec<Verdict>> {
+pub fn judge(model: &mut dyn Classifier, pictures: &Pictures, mut done: impl FnMut(usize)) -> Result<Vec<Verdict>> {
     let (classes, batch) = (model.classes(), model.batch());
     let mut verdicts = Vec::with_capacity(pictures.len());
     let mut numbers = Vec::new();

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use ringstep_nn::Frozen;
 use serde::Serialize;
 
+use super::Classifier;
 use super::pictures::Pictures;
 
 /// How long each measurement goes on, unless it needs longer for the fewest.
@@ -28,19 +28,19 @@ pub struct Latency {
 }
 
 /// Times single images, all of the test images in turn.
-pub fn latency(model: &mut Frozen, pictures: &Pictures) -> Latency {
+pub fn latency(model: &mut dyn Classifier, pictures: &Pictures) -> Latency {
     let times = repeat(model, pictures, 1, WARM_UP, FEWEST_IMAGES);
     Latency { p50_seconds: percentile(&times, 50), p99_seconds: percentile(&times, 99), images: times.len() }
 }
 
 /// Images a second in batches as large as the model takes, by the median batch.
-pub fn throughput(model: &mut Frozen, pictures: &Pictures) -> f64 {
+pub fn throughput(model: &mut dyn Classifier, pictures: &Pictures) -> f64 {
     let batch = model.batch();
     batch as f64 / percentile(&repeat(model, pictures, batch, 1, FEWEST_BATCHES), 50)
 }
 
 /// The seconds that each pass took, ascending.
-fn repeat(model: &mut Frozen, pictures: &Pictures, batch: usize, warm_up: usize, fewest: usize) -> Vec<f64> {
+fn repeat(model: &mut dyn Classifier, pictures: &Pictures, batch: usize, warm_up: usize, fewest: usize) -> Vec<f64> {
     let (mut times, mut numbers) = (Vec::new(), Vec::new());
     // Only whole batches: what is left at the end of the test images would count as one.
     let mut firsts = (0..=pictures.len() - batch).step_by(batch).cycle();

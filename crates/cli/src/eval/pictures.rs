@@ -18,6 +18,20 @@ impl Pictures {
         Self { images: Arc::clone(&data.test), canvas }
     }
 
+    /// The first images to train on, at most so many.
+    pub fn to_train_on(data: &Dataset, canvas: Canvas, count: usize) -> Self {
+        let mut images = Images::clone(&data.train);
+        images.truncate(count.min(images.len()));
+        Self { images: Arc::new(images), canvas }
+    }
+
+    /// The first of them, at most so many.
+    pub fn first(&self, count: usize) -> Self {
+        let mut images = Images::clone(&self.images);
+        images.truncate(count.min(images.len()));
+        Self { images: Arc::new(images), canvas: self.canvas.clone() }
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.images.len()

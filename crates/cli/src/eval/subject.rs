@@ -1,67 +1,95 @@
-//! What is to be evaluated: a run's weights on its data, or a file's on those that flags name.
+//! What is to be looked at: a run's weights on its data, or a file's on those that flags name.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use ringstep_data::Shape;
+use ringstep_data::file::read_whole;
+use ringstep_quant::file as quantized_file;
 use ringstep_train::job::Design;
 
-use crate::args::EvalArgs;
+use crate::args::SubjectArgs;
 use crate::datasets::DataPlan;
-use crate::run_dir::{self, EVALUATION, WEIGHTS};
+use crate::run_dir::{self, QUANTIZED, WEIGHTS};
 use crate::settings::{DataFlags, Experiment, ModelFlags, Settings};
 
 /// Weights, with the model and the data that they belong to.
 pub struct Subject {
     /// The file.
     pub weights: PathBuf,
-    /// The model that they are of.
-    pub design: Design,
+    /// What the model is called.
+    pub name: String,
+    /// What the file is.
+    pub kind: Kind,
     /// What it is tried on.
     pub data: DataPlan,
-    /// Where the page goes, if anywhere.
-    pub page: Option<PathBuf>,
+    /// The folder of the run, if it is one.
+    pub folder: Option<PathBuf>,
+}
+
+/// What a file of weights is.
+pub enum Kind {
+    /// Floats for this network.
+    Float(Design),
+    /// Integers, which say themselves which network they are for.
+    Quantized,
 }
 
 impl Subject {
     /// A run's folder says all that flags do not.
-    pub fn find(args: &EvalArgs) -> Result<Self> {
-        let given = &args.weights;
-        let (weights, config, page) = match given.is_dir() {
+    pub fn find(given: &Path, SubjectArgs { model, dataset, data }: &SubjectArgs) -> Result<Self> {
+        let (weights, config, folder) = match given.is_dir() {
             true => {
                 let (weights, config) = run(given)?;
-                (weights, Experiment::read(&config)?.common, Some(given.join(EVALUATION)))
+                (weights, Experiment::read(&config)?.common, Some(given.to_owned()))
             }
             false => {
                 ensure!(given.exists(), "{}: there is no such run or file", given.display());
-                ensure!(
-                    args.model.is_some(),
-                    "--model is missing: {} does not say which network its weights are for",
-                    given.display()
-                );
-                (given.clone(), Settings::default(), None)
+                (given.to_owned(), Settings::default(), None)
             }
         };
+        let bytes = read_whole(&weights).with_context(|| weights.display().to_string())?;
+        let quantized = quantized_file::is_quantized(&bytes);
+        ensure!(
+            folder.is_some() || quantized || model.is_some(),
+            "--model is missing: {} does not say which network its weights are for",
+            given.display()
+        );
         // Of a data set that is named here all test images count, not those that go with the run's samples.
-        let mut data = match args.dataset.is_some() || args.data.is_some() {
-            true => DataFlags { data: args.data.clone(), ..DataFlags::default() },
+        let mut flags = match dataset.is_some() || data.is_some() {
+            true => DataFlags { data: data.clone(), ..DataFlags::default() },
             false => DataFlags { data: config.data.data, samples: config.data.samples, ..DataFlags::default() },
         };
-        data.dataset = args.dataset.or(config.data.dataset);
-        let mut model = ModelFlags { model: args.model.clone().or(config.model.model), init: None };
-        let design = model.design()?;
-        Ok(Self { weights, data: data.plan(design.input())?, design, page: args.html.clone().or(page) })
+        flags.normalise = config.data.normalise;
+        flags.dataset = dataset.or(config.data.dataset);
+        let mut model = ModelFlags { model: model.clone().or(config.model.model), init: None };
+        let (name, input, kind) = match quantized {
+            true => {
+                let integers = quantized_file::load(&weights)?;
+                let file = weights.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+                let name = model.model.as_ref().map(ToString::to_string).or(file).unwrap_or_default();
+                let input = integers.input;
+                (name, Shape::new(input.height, input.width, input.channels), Kind::Quantized)
+            }
+            false => {
+                let design = model.design()?;
+                (design.name.clone(), design.input(), Kind::Float(design))
+            }
+        };
+        Ok(Self { weights, name, kind, data: flags.plan(input)?, folder })
     }
 }
 
-/// The weights and the settings of a run, or of one way of a comparison.
+/// The weights and the settings of a run, of one way of a comparison, or of what was quantized.
 fn run(folder: &Path) -> Result<(PathBuf, PathBuf)> {
-    let (weights, shown) = (folder.join(WEIGHTS), folder.display());
-    if !weights.is_file() {
+    let shown = folder.display();
+    let Some(weights) = [WEIGHTS, QUANTIZED].map(|name| folder.join(name)).into_iter().find(|path| path.is_file())
+    else {
         let ways = ways(folder);
         ensure!(!ways.is_empty(), "{shown}: there is no {WEIGHTS} in it");
         bail!("{shown} is a comparison, with weights for each way: choose one of {}", ways.join(", "));
-    }
+    };
     match run_dir::config_of(folder) {
         Some(config) => Ok((weights, config)),
         None => bail!("{shown}: there is no config.toml in it or above it"),

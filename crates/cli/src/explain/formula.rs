@@ -39,6 +39,8 @@ fn formula(algorithm: Algorithm, world: usize) -> Formula {
             letters = format!(", h = 2 hosts, m = {most} on the larger");
             (("2(m-1) + 2(h-1)", 2 * most), ("(m-1 + 2(h-1)/h)", most as f64))
         }
+        #[cfg(feature = "mpi")]
+        Algorithm::Mpi => unreachable!("it is no schedule that could be explained"),
     };
     Formula { steps, slices, letters }
 }

@@ -1,4 +1,4 @@
-//! `explain`: a collective step by step, as a lecture would show it.
+//! `explain`: a collective, a way to stay in step or a way to send less, step by step, as a lecture would show it.
 //!
 //! | look for | in |
 //! | --- | --- |
@@ -8,6 +8,7 @@
 //! | steps and bytes against their formulas | [`formula`] |
 //! | the story in the terminal | [`text`] |
 //! | the story as a page that moves | [`page`] |
+//! | all that is no collective | [`ways`] |
 
 mod formula;
 mod page;
@@ -15,16 +16,18 @@ mod record;
 mod story;
 mod text;
 mod values;
+mod ways;
 
 use std::io::{self, IsTerminal};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use ringstep_comm::collective::Combine;
 use ringstep_comm::{Algorithm, Op};
 
 use self::story::{Message, Round, Story};
+use self::ways::{Lesson, Way};
 use crate::args::ExplainArgs;
-use crate::names::{ByName, lookup};
+use crate::names::{ByName, Named, lookup};
 use crate::show;
 
 /// A story, and what is said before and after it.
@@ -41,20 +44,61 @@ struct Lecture {
     closing: String,
 }
 
-/// Shows a collective in the terminal, or writes a page about it.
+/// What can be explained.
+#[derive(Clone, Copy)]
+enum Subject {
+    Collective(Algorithm),
+    Way(Way),
+}
+
+impl Subject {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Collective(algorithm) => algorithm.name(),
+            Self::Way(way) => way.spelling(),
+        }
+    }
+
+    /// The options that it knows, beside --html.
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::Collective(_) => &["--workers", "--op", "--values"],
+            Self::Way(way) => way.options(),
+        }
+    }
+}
+
+/// Shows a subject in the terminal, or writes a page about it.
 pub fn run(args: &ExplainArgs) -> Result<()> {
-    let algorithm = lookup("algorithm", &args.algorithm, &Algorithm::ALL, Algorithm::name)?;
-    let ByName(op) = args.op;
-    let values = values::choose(args.values.as_deref(), args.workers)?;
-    let lecture = lecture(algorithm, op, values)?;
-    if let Some(path) = &args.html {
-        let page = page::page(&lecture)?;
-        ringstep_data::file::write_whole(path, page.as_bytes()).with_context(|| path.display().to_string())?;
-        return show::print(format_args!("Page: {}", path.display()));
+    let collectives = Algorithm::ALL.map(Subject::Collective);
+    let ways = Way::all().into_iter().map(Subject::Way);
+    let subjects: Vec<Subject> = collectives.into_iter().chain(ways).collect();
+    let subject = lookup("algorithm or way", &args.subject, &subjects, Subject::name)?;
+    for option in args.given() {
+        if !subject.options().contains(&option) {
+            bail!("{option} says nothing about {}: it knows {}", subject.name(), subject.options().join(", "));
+        }
     }
     let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let text = text::text(&lecture, wanted && io::stdout().is_terminal());
-    show::print(format_args!("{}", text.trim_end()))
+    let colour = wanted && io::stdout().is_terminal();
+    match subject {
+        Subject::Collective(algorithm) => {
+            let ByName(op) = args.op.unwrap_or(ByName(Op::Sum));
+            let lecture = lecture(algorithm, op, values::choose(args.values.as_deref(), args.workers)?)?;
+            output(args, || page::page(&lecture), || text::text(&lecture, colour))
+        }
+        Subject::Way(way) => {
+            let lesson = Lesson::of(way, args)?;
+            output(args, || ways::page(&lesson), || ways::text(&lesson, colour))
+        }
+    }
+}
+
+/// Writes the page if one is wanted, or else shows the text.
+fn output(args: &ExplainArgs, page: impl FnOnce() -> Result<String>, text: impl FnOnce() -> String) -> Result<()> {
+    let Some(path) = &args.html else { return show::print(format_args!("{}", text().trim_end())) };
+    ringstep_data::file::write_whole(path, page()?.as_bytes()).with_context(|| path.display().to_string())?;
+    show::print(format_args!("Page: {}", path.display()))
 }
 
 /// Runs the algorithm on these values, a row for each worker.

@@ -5,9 +5,9 @@ use serde::Serialize;
 
 use super::story::Holding;
 use super::{Lecture, number};
-use crate::html::{self, escape};
+use crate::film::{self, Words};
 
-const TEMPLATE: &str = include_str!("page.html");
+const PARTS: &str = include_str!("page.html");
 /// Values of a message that are shown.
 const LIMIT: usize = 8;
 
@@ -56,16 +56,14 @@ pub fn page(lecture: &Lecture) -> Result<String> {
         frames.push(frame(title, lecture.lines(round, LIMIT), moves.collect(), &round.holds));
     }
     let parts = story.parts.iter().map(|part| [part.start, part.end]).collect();
-    let film = serde_json::to_string(&Film { workers: &lecture.workers, parts, frames })?;
-    let fields = [
-        ("{{title}}", escape(&lecture.title)),
-        ("{{notes}}", escape(&lecture.notes.join(" "))),
-        ("{{closing}}", escape(&lecture.closing)),
-        ("{{version}}", escape(env!("CARGO_PKG_VERSION"))),
-        // Whatever is in it, it must not end the script.
-        ("{{film}}", film.replace('<', "\\u003c")),
-    ];
-    Ok(html::fill(TEMPLATE, &fields))
+    let film = Film { workers: &lecture.workers, parts, frames };
+    let words = Words {
+        title: &lecture.title,
+        notes: &lecture.notes.join(" "),
+        closing: &lecture.closing,
+        origin: "What is shown was recorded while the real algorithm ran",
+    };
+    film::page(PARTS, &words, &film)
 }
 
 fn frame(title: String, lines: Vec<String>, moves: Vec<Move>, holds: &[Holding]) -> Frame {

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use ringstep_comm::call::{Call, Collective};
-use ringstep_comm::collective::{self, Event, Lane, Scratch};
+use ringstep_comm::collective::live::{Event, Scratch, Slice, Wire};
+use ringstep_comm::collective::{self, at_once};
 use ringstep_comm::element::ElementType;
 use ringstep_comm::transport::mem::{self, Mem};
 use ringstep_comm::transport::{Aborter, Incoming, Outgoing, Traffic, Transport, TransportError};
-use ringstep_comm::{Algorithm, Op, cost};
+use ringstep_comm::{Algorithm, Op, Topology, cost};
 
 /// What all workers did.
 pub struct Recording {
@@ -68,21 +69,24 @@ pub fn record(algorithm: Algorithm, op: Op, values: Vec<Vec<f64>>) -> Result<Rec
             .collect();
         workers.into_iter().map(|worker| worker.join().expect("workers do not panic")).collect::<Result<_>>()
     })?;
+    let topology = Topology::new(hosts.clone(), !two_hosts);
     for (rank, worker) in ranks.iter().enumerate() {
-        let formula = cost::bytes_sent(algorithm, rank, &hosts, !two_hosts, length, size_of::<f64>());
+        let formula = cost::bytes_sent(algorithm, rank, &topology, length, size_of::<f64>());
         ensure!(worker.bytes == formula as u64, "worker {rank} sent {} bytes, not {formula}", worker.bytes);
     }
     Ok(Recording { hosts, ranks })
 }
 
 /// What one worker does.
-fn work<T: Transport>(mut transport: T, call: Call, start: Vec<f64>) -> Result<Rank> {
+fn work<T: Transport + 'static>(mut transport: T, call: Call, start: Vec<f64>) -> Result<Rank> {
     let (algorithm, op) = call.algorithm.zip(call.op).expect("an all-reduce has both");
     let (mut data, mut scratch, mut events) = (start.clone(), Scratch::default(), Vec::new());
     let mut observer = |event| events.push(event);
-    let mut lane = Lane::begin(&mut transport, &mut data, op, &mut scratch, call).observed_by(&mut observer);
-    let rank = lane.rank();
-    collective::all_reduce(algorithm, &mut lane).with_context(|| format!("worker {rank}"))?;
+    let (rank, topology) = (transport.rank(), Topology::of(&mut transport));
+    transport.begin(call);
+    let wire = Wire { transport: &mut transport, topology: &topology, scratch: &mut scratch };
+    let mut lane = Slice::new(wire, &mut data, op, call).observed_by(&mut observer);
+    at_once(collective::all_reduce(algorithm, &mut lane)).with_context(|| format!("worker {rank}"))?;
     Ok(Rank { start, events, end: data, bytes: transport.traffic().payload[0] })
 }
 

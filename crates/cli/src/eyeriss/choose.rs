@@ -1,9 +1,9 @@
 //! What the flags of `run` name: architectures, layers, mappings.
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use ringstep_data::file::read_text;
 use ringstep_eyeriss::arch::Architecture;
 use ringstep_eyeriss::dataflows::Dataflow;
 use ringstep_eyeriss::layer::Layer;
@@ -15,7 +15,7 @@ use crate::names::lookup;
 /// The architecture of a file, or the chip.
 pub fn architecture(path: Option<&Path>) -> Result<Architecture> {
     let Some(path) = path else { return Ok(Architecture::default()) };
-    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let text = read_text(path).with_context(|| path.display().to_string())?;
     // A line of the file is part of the place: `x.toml, line 2: ...`.
     Architecture::from_toml(&text).map_err(|error| {
         let error = error.to_string();

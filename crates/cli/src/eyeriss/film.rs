@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use super::explain::{arithmetic, climb, closing, known, notes, title};
 use crate::explain::number;
-use crate::html::{self, escape};
+use crate::film::{self, Words};
 
-const TEMPLATE: &str = include_str!("film.html");
+const PARTS: &str = include_str!("film.html");
 
 /// What the page's script gets.
 #[derive(Serialize)]
@@ -57,15 +57,13 @@ pub fn page(lecture: &Lecture) -> Result<String> {
         pes: lecture.pes.iter().map(|pe| [pe.row, pe.column, pe.input_row]).collect(),
         frames: std::iter::once(start).chain(frames).collect(),
     };
-    let fields = [
-        ("{{title}}", escape(&title(lecture))),
-        ("{{notes}}", escape(&notes(lecture).join(" "))),
-        ("{{closing}}", escape(&closing(lecture))),
-        ("{{version}}", escape(env!("CARGO_PKG_VERSION"))),
-        // Whatever is in it, it must not end the script.
-        ("{{film}}", serde_json::to_string(&film)?.replace('<', "\\u003c")),
-    ];
-    Ok(html::fill(TEMPLATE, &fields))
+    let words = Words {
+        title: &title(lecture),
+        notes: &notes(lecture).join(" "),
+        closing: &closing(lecture),
+        origin: "Each PE computes what its scratchpads hold",
+    };
+    film::page(PARTS, &words, &film)
 }
 
 fn frame(lecture: &Lecture, at: usize) -> Frame {

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use ringstep_data::augment::View;
 use ringstep_eyeriss::layer::Layer;
 use ringstep_eyeriss::sparsity::Zeros;
-use ringstep_nn::frozen::Pooling;
+use ringstep_nn::frozen::Fusion;
 use ringstep_nn::layers::Geometry;
 use ringstep_nn::optim::Rule;
 use ringstep_train::memory::Need;
@@ -69,7 +69,7 @@ pub fn load(folder: &Path, batch: usize) -> Result<Trained> {
     let kinds: Vec<(String, &str)> = model.layers().map(|layer| (layer.name, layer.kind)).collect();
     let kind = |name: &str| kinds.iter().find(|(known, _)| known == name).map_or("", |(_, kind)| *kind);
     // What follows a layer element by element is done before its output goes to DRAM; pooling is not.
-    model.freeze_with(batch, 1, Pooling::Apart).watch(&images, |step, input, output| {
+    model.freeze_with(batch, 1, Fusion::ElementByElement).watch(&images, |step, input, output| {
         let Some(geometry) = step.geometry else { return };
         let weight = format!("{}.weight", step.name);
         let filters = &filters.iter().find(|(name, _)| *name == weight).expect("a layer with weights").1;

@@ -1,19 +1,21 @@
 //! What launcher and worker processes tell each other, a line of JSON a message.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringstep_comm::rendezvous::{RendezvousError, Token};
-use ringstep_comm::transport::{Cause, TransportError};
-use ringstep_comm::{CollectiveError, Failure};
-use ringstep_train::error::WorkerError;
+use ringstep_comm::rendezvous::Invitation;
+use ringstep_comm::tune::Timings;
+use ringstep_train::halt::{Held, Order};
 use ringstep_train::records::{Outcome, Report};
+use ringstep_train::saving::Checkpoints;
 use serde::{Deserialize, Serialize};
 
+use super::diagnosis::Blame;
+use super::halting::Halting;
+use super::pulse::Waiting;
 use crate::bench::collectives as bench;
 use crate::names::ByName;
-use crate::settings::{ProcessTransport, Run};
+use crate::settings::{Link, ProcessTransport, Run};
 
 /// What workers are there for.
 #[derive(Clone, Serialize, Deserialize)]
@@ -24,26 +26,135 @@ pub enum Task {
         run: Box<Run>,
         /// Where rank 0 writes the final weights.
         model_file: PathBuf,
+        /// Where ranks are saved, if they can be.
+        checkpoints: Option<Checkpoints>,
+        /// What they go on from.
+        resume: Option<Resume>,
     },
     /// Timing collectives.
     Bench(bench::Plan),
+    /// Timing what predictions rest on.
+    Timings,
 }
 
-/// The launcher's first and only line to a worker. The end of the worker's standard input means that the launcher is
-/// gone.
+/// What ranks go on from.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Resume {
+    /// Steps that were done.
+    pub step: usize,
+    /// Where their states are.
+    pub from: Origin,
+}
+
+/// Where the states of ranks are.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Origin {
+    /// In a checkpoint, with a file for each rank.
+    Folder {
+        /// The checkpoint's.
+        path: PathBuf,
+        /// Whose file each rank reads: as many may not be left as there were.
+        files: Vec<usize>,
+    },
+    /// In each rank's own memory, or in that of whoever was there before it.
+    Memory,
+}
+
+impl Task {
+    /// How its workers are halted, if they can be.
+    pub(super) fn halting(&self) -> Option<Halting> {
+        match self {
+            Self::Train { run, checkpoints, resume, .. } => {
+                Some(Halting::new(run, resume.as_ref().map_or(0, |resume| resume.step), checkpoints.is_some()))
+            }
+            Self::Bench(_) | Self::Timings => None,
+        }
+    }
+
+    /// How often it is gone on with after ranks have failed.
+    pub fn restarts(&self) -> usize {
+        match self {
+            Self::Train { run, .. } => run.faults.restarts,
+            Self::Bench(_) | Self::Timings => 0,
+        }
+    }
+
+    /// The ranks of each process, of so many.
+    pub fn places(&self, world: usize) -> Vec<Vec<usize>> {
+        match self {
+            Self::Train { run, .. } => run.job.places(),
+            Self::Bench(_) | Self::Timings => (0..world).map(|rank| vec![rank]).collect(),
+        }
+    }
+}
+
+/// A task, and how its ranks talk.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Work {
+    pub task: Task,
+    pub world: usize,
+    pub transport: ByName<ProcessTransport>,
+    /// How long a rank waits for others that say nothing.
+    pub timeout: Duration,
+    /// What messages pass through, if they do not pass at once.
+    pub link: Option<Link>,
+}
+
+/// The launcher's first line to a worker process; after that come orders. The end of the worker's standard input means that the
+/// launcher is gone.
 #[derive(Serialize, Deserialize)]
 pub struct Start {
-    pub task: Task,
+    pub work: Work,
     /// The ranks of this process; most have one.
     pub ranks: Vec<usize>,
-    pub world: usize,
     /// The only core that it may use, if it is bound to one.
     pub core: Option<usize>,
-    pub transport: ByName<ProcessTransport>,
-    /// How long it waits for others that say nothing.
-    pub timeout: Duration,
-    pub meeting: SocketAddr,
-    pub token: Token,
+    /// Where its ranks meet the others, and by which secret.
+    pub invitation: Invitation,
+    /// Where each of its ranks keeps its last states, if it does.
+    pub memories: Vec<Option<[PathBuf; 2]>>,
+    /// Whether the process stays afterwards, for another start.
+    pub stays: bool,
+}
+
+/// A line to a worker process, but for the first.
+#[derive(Serialize, Deserialize)]
+pub enum Told {
+    /// One of its ranks is told something.
+    Order(Ordered),
+    /// There is something else to do.
+    Start(Box<Start>),
+}
+
+/// What the first of the processes that somebody else has started tells another.
+#[derive(Serialize, Deserialize)]
+pub enum Request {
+    /// To do its part.
+    Work {
+        work: Box<Work>,
+        /// The ranks of each worker that it starts, or of the one that it is.
+        places: Vec<Vec<usize>>,
+    },
+    /// To pass on an order to one of its ranks.
+    Tell(Ordered),
+    /// To go.
+    End { failed: bool },
+}
+
+/// What it hears.
+#[derive(Serialize, Deserialize)]
+pub enum Answer {
+    /// What a rank says.
+    Said(Said),
+    /// All ranks of that process have done their parts.
+    Finished,
+}
+
+/// What a rank is told.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Ordered {
+    pub rank: usize,
+    pub order: Order,
 }
 
 /// A line of a worker process.
@@ -58,12 +169,29 @@ pub struct Said {
 pub enum Message {
     /// While it trains.
     Report(Report),
+    /// About once a second, whatever it does: what it waits in.
+    Pulse(Vec<Waiting>),
+    /// What the launcher has noticed about it.
+    Noticed(String),
+    /// Where it is, when it is told to hold.
+    Held(Held),
     /// At the end of its training.
     Done(Box<Outcome>),
+    /// At the end, if it was told to leave before that of its training.
+    Left,
     /// A collective was timed.
     Timed(bench::Timing),
     /// All collectives were timed.
     BenchDone(bench::Choices),
+    /// What predictions rest on was timed.
+    Timings(Timings),
+    /// After that, if it is there for another start.
+    Waits {
+        /// Steps that it had done.
+        done: usize,
+        /// The steps after which its states are in its memory.
+        points: Vec<usize>,
+    },
     /// At the end, if it failed.
     Failed {
         /// Begins with `rank N`.
@@ -73,23 +201,10 @@ pub enum Message {
     },
 }
 
-/// How much a failure says about the cause of the end, less first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Blame {
-    /// It only failed because another rank was gone.
-    LostPeer,
-    /// It only failed because another rank was silent for too long.
-    SilentPeer,
-    /// It failed by itself.
-    OwnError,
-    /// It is gone without a word.
-    Died,
-}
-
 impl Message {
     /// Whether a rank that has said this has done its task.
     pub fn is_last(&self) -> bool {
-        matches!(self, Self::Done(_) | Self::BenchDone(_))
+        matches!(self, Self::Done(_) | Self::Left | Self::BenchDone(_) | Self::Timings(_))
     }
 
     /// What a rank that failed says.
@@ -98,23 +213,6 @@ impl Message {
         if !text.starts_with(&format!("rank {rank}:")) {
             text = format!("rank {rank}: {text}");
         }
-        let collective = match error.downcast_ref() {
-            Some(WorkerError::Collective(error)) => Some(error),
-            _ => error.downcast_ref::<CollectiveError>(),
-        };
-        let cause = match collective {
-            Some(error) => error.cause(),
-            None => error.downcast_ref::<TransportError>().map(|error| &error.cause),
-        };
-        let after_a_failure = collective.is_some_and(|error| matches!(error.error, Failure::Unusable(_)));
-        let waited_in_vain = matches!(error.downcast_ref(), Some(WorkerError::Silent { .. }));
-        let blame = match cause {
-            Some(Cause::TimedOut(_)) => Blame::SilentPeer,
-            _ if waited_in_vain => Blame::SilentPeer,
-            Some(Cause::Closed) => Blame::LostPeer,
-            _ if after_a_failure || error.is::<RendezvousError>() => Blame::LostPeer,
-            _ => Blame::OwnError,
-        };
-        Self::Failed { error: text, blame }
+        Self::Failed { error: text, blame: Blame::of(error) }
     }
 }

@@ -1,284 +1,228 @@
-//! Plots as inline SVG. Colours and fonts come from the page's style sheet, the read-out under the pointer from its
-//! script.
+//! Lines over time, epochs, bytes or whatever else, as inline SVG. The read-out under the pointer is the page's script's,
+//! which finds the numbers in the lines themselves.
 
 use std::fmt::Write;
 
+use super::style::Style;
+use super::svg::{Axis, Unit};
 use crate::html::escape;
-use crate::show::{Split, seconds};
 
-const WIDTH: f64 = 640.0;
-const HEIGHT: f64 = 340.0;
-const LEFT: f64 = 90.0;
-const RIGHT: f64 = 14.0;
+const WIDTH: f64 = 540.0;
+const HEIGHT: f64 = 320.0;
+const LEFT: f64 = 88.0;
+const RIGHT: f64 = 18.0;
 const TOP: f64 = 14.0;
-const BOTTOM: f64 = 50.0;
+const BOTTOM: f64 = 48.0;
 
-/// How many colours the style sheet has.
-pub const COLOURS: usize = 6;
 /// With so few points, each gets a dot.
 const FEW: usize = 12;
+/// Lines of one width.
+pub const THIN: f64 = 1.8;
 
-/// Beyond this, neighbouring points are drawn as one, their mean.
-const MOST: usize = 500;
+/// A point of a line.
+pub type Point = (f64, f64);
 
-/// One line of a plot: a value for each epoch or step.
-pub struct Series {
+/// One line of a plot.
+pub struct Line {
+    /// Which row of the legend it is, if it is one.
+    pub row: Option<usize>,
     pub name: String,
-    pub values: Vec<f64>,
+    pub style: Style,
+    pub width: f64,
+    pub points: Vec<Point>,
 }
 
-/// What a plot's values are.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
-    Plain,
-    Percent,
-    Seconds,
-}
-
-/// A plot over epochs or steps.
-pub struct Lines {
+/// What is along an axis.
+#[derive(Clone, Copy)]
+pub struct Quantity {
     pub name: &'static str,
-    /// `epoch` or `step`.
-    pub over: &'static str,
     pub unit: Unit,
-    pub series: Vec<Series>,
-    /// How many neighbours a point stands for.
-    stride: usize,
+    pub log: bool,
 }
 
-impl Lines {
-    /// Thins the series out where there are too many points to see.
-    pub fn new(name: &'static str, over: &'static str, unit: Unit, mut series: Vec<Series>) -> Self {
-        let longest = series.iter().map(|series| series.values.len()).max().unwrap_or(0);
-        let stride = longest.div_ceil(MOST).max(1);
-        if stride > 1 {
-            for series in &mut series {
-                let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-                series.values = series.values.chunks(stride).map(mean).collect();
-            }
-        }
-        Self { name, over, unit, series, stride }
+impl Quantity {
+    /// Equal ways are equal differences.
+    pub const fn linear(name: &'static str, unit: Unit) -> Self {
+        Self { name, unit, log: false }
     }
 
-    /// The plot. Lines that coincide can all be seen: each is narrower than the one below it.
-    pub fn svg(&self) -> String {
-        let percent = self.unit == Unit::Percent;
-        let epochs = self.series.iter().map(|series| series.values.len()).max().unwrap_or(0);
-        let last = epochs.saturating_sub(1).max(1) as f64;
-        let largest = self.series.iter().flat_map(|series| &series.values).copied().fold(0.0, f64::max);
-        let step = if percent { 0.2 } else { nice_step(largest) };
-        let top = if percent { 1.0 } else { ((largest / step).ceil() * step).max(step) };
-        let x = |epoch: f64| LEFT + epoch / last * (WIDTH - LEFT - RIGHT);
-        let y = |value: f64| HEIGHT - BOTTOM - value / top * (HEIGHT - TOP - BOTTOM);
-        let shown = |value: f64| match self.unit {
-            Unit::Percent => format!("{:.0}%", 100.0 * value),
-            Unit::Seconds => {
-                let (size, unit) =
-                    [(1.0, "s"), (1e-3, "ms")].into_iter().find(|(size, _)| top >= *size).unwrap_or((1e-6, "us"));
-                format!("{:.*} {unit}", (-(step / size).log10().floor()).max(0.0) as usize, value / size)
-            }
-            Unit::Plain if top >= 1e5 => format!("{value:.0e}"),
-            Unit::Plain => format!("{value:.*}", (-step.log10().floor()).max(0.0) as usize),
-        };
+    /// Equal ways are equal factors.
+    pub const fn log(name: &'static str, unit: Unit) -> Self {
+        Self { name, unit, log: true }
+    }
+}
 
+/// Something beside the lines that the plot points at.
+pub enum Mark {
+    /// A level, such as a target.
+    Level(f64, String),
+    /// A place along the way, such as the speed of a network.
+    Place(f64, String),
+    /// A point of a row.
+    At { row: usize, style: Style, point: Point, kind: &'static str, text: String },
+}
+
+/// A plot.
+pub struct Chart {
+    pub over: Quantity,
+    pub of: Quantity,
+    pub lines: Vec<Line>,
+    pub marks: Vec<Mark>,
+    /// What is beyond is drawn at the edge, so that one row that gets out of hand does not flatten the others.
+    pub ceiling: Option<f64>,
+}
+
+impl Chart {
+    /// A plot without marks.
+    pub fn new(of: Quantity, over: Quantity, lines: Vec<Line>) -> Self {
+        Self { over, of, lines, marks: Vec::new(), ceiling: None }
+    }
+
+    fn axes(&self) -> [Axis; 2] {
+        let points = || self.lines.iter().flat_map(|line| &line.points);
+        let range = |values: &mut dyn Iterator<Item = f64>| {
+            values.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], value| [low.min(value), high.max(value)])
+        };
+        let known = |range: [f64; 2]| if range[0] <= range[1] { range } else { [0.0, 1.0] };
+        let across = known(range(&mut points().map(|point| point.0)));
+        let levels =
+            self.marks.iter().filter_map(|mark| if let Mark::Level(level, _) = mark { Some(*level) } else { None });
+        let up = known(range(&mut points().map(|point| point.1).chain(levels)));
+        let x = match self.over.log {
+            true => {
+                Axis::log_exact(self.over.unit, [across[0], across[1].max(1.01 * across[0])], [LEFT, WIDTH - RIGHT])
+            }
+            false => {
+                // Epochs begin with the first; before it nothing has been measured.
+                let (low, least) =
+                    if self.over.unit == Unit::Count { (across[0], 1.0) } else { (0.0, f64::MIN_POSITIVE) };
+                Axis::linear(self.over.unit, [low, across[1].max(low + least)], false, [LEFT, WIDTH - RIGHT])
+            }
+        };
+        // Losses and accuracies that are near each other are not seen from 0.
+        let near = matches!(self.of.unit, Unit::Plain | Unit::Percent) && up[0] > up[1] / 2.0;
+        // Rows that are all alike are in the middle of a range in which a difference would be seen.
+        let least = 0.02 * up[1].abs();
+        let up = if near && up[1] - up[0] < least { [up[0] - least, up[1] + least] } else { up };
+        let low = if near { up[0] } else { 0.0 };
+        let high = self.ceiling.map_or(up[1], |ceiling| up[1].min(ceiling)).max(low + 1e-12);
+        let y = match self.of.log {
+            true => Axis::log(self.of.unit, up, [HEIGHT - BOTTOM, TOP]),
+            false => Axis::linear(self.of.unit, [low, high], true, [HEIGHT - BOTTOM, TOP]),
+        };
+        [x, y]
+    }
+
+    /// The plot.
+    pub fn svg(&self) -> String {
+        let [x, y] = self.axes();
+        let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
         let mut svg = format!(
-            r#"<svg class="lines" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{} over {over}s" data-left="{LEFT}" data-right="{}" data-unit="{}" data-over="{over}" data-stride="{}" data-series="{}">"#,
-            self.name,
-            WIDTH - RIGHT,
-            match self.unit {
-                Unit::Plain => "plain",
-                Unit::Percent => "percent",
-                Unit::Seconds => "seconds",
-            },
-            self.stride,
-            escape(&self.data()),
-            over = self.over,
+            r#"<svg class="lines" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{} over {}" data-x="{}" data-y="{}">"#,
+            self.of.name,
+            self.over.name,
+            escape(&x.data()),
+            escape(&y.data()),
         );
-        for tick in 0..=(top / step).round() as usize {
-            let value = tick as f64 * step;
-            let at = y(value);
+        for (value, text) in y.ticks() {
+            let at = y.at(value);
             let _ = write!(
                 svg,
-                r#"<line class="grid" x1="{LEFT}" x2="{:.1}" y1="{at:.1}" y2="{at:.1}"/><text class="tick end" x="{:.1}" y="{:.1}">{}</text>"#,
-                WIDTH - RIGHT,
+                r#"<line class="grid" x1="{LEFT}" x2="{right}" y1="{at:.1}" y2="{at:.1}"/><text class="tick end" x="{}" y="{:.1}">{text}</text>"#,
                 LEFT - 8.0,
                 at + 5.0,
-                shown(value)
             );
         }
-        // Ticks are at round numbers of epochs or steps, whatever a point stands for.
-        let stride = self.stride as f64;
-        let epoch_step = nice_step(last * stride).max(1.0);
-        for tick in 0..=(last * stride / epoch_step).floor() as usize {
-            let epoch = tick as f64 * epoch_step;
-            if epoch / stride < epochs as f64 {
-                let bottom = HEIGHT - BOTTOM;
-                let _ = write!(
-                    svg,
-                    r#"<line class="axis" x1="{0:.1}" x2="{0:.1}" y1="{bottom}" y2="{1}"/><text class="tick middle" x="{0:.1}" y="{2}">{epoch}</text>"#,
-                    x(epoch / stride),
-                    bottom + 5.0,
-                    bottom + 21.0
-                );
-            }
-        }
-        let _ = write!(
-            svg,
-            r#"<line class="axis" x1="{LEFT}" x2="{}" y1="{1}" y2="{1}"/><text class="label middle" x="{2}" y="{3}">{4}</text>"#,
-            WIDTH - RIGHT,
-            HEIGHT - BOTTOM,
-            (LEFT + WIDTH - RIGHT) / 2.0,
-            HEIGHT - 6.0,
-            self.over
-        );
-        let middle = (TOP + HEIGHT - BOTTOM) / 2.0;
-        let _ = write!(
-            svg,
-            r#"<text class="label middle" transform="translate(16 {middle}) rotate(-90)">{}</text>"#,
-            self.name
-        );
-        for (index, series) in self.series.iter().enumerate() {
-            let points: Vec<String> = series
-                .values
-                .iter()
-                .enumerate()
-                .map(|(epoch, &value)| format!("{:.1},{:.1}", x(epoch as f64), y(value)))
-                .collect();
+        for (value, text) in spaced(&x) {
+            let at = x.at(value);
             let _ = write!(
                 svg,
-                r#"<polyline class="line c{}" stroke-width="{}" points="{}"/>"#,
-                index % COLOURS,
-                self.line_width(index),
-                points.join(" ")
+                r#"<line class="axis" x1="{at:.1}" x2="{at:.1}" y1="{bottom}" y2="{}"/><text class="tick middle" x="{:.1}" y="{}">{text}</text>"#,
+                bottom + 5.0,
+                // The last may have no room on its right.
+                at.min(WIDTH - 4.0 * text.len() as f64),
+                bottom + 20.0,
             );
-            if epochs <= FEW {
-                for point in &points {
-                    let (x, y) = point.split_once(',').expect("a point has two coordinates");
-                    let radius = 2.0 + self.line_width(index) / 2.0;
-                    let _ = write!(svg, r#"<circle class="dot c{}" cx="{x}" cy="{y}" r="{radius}"/>"#, index % COLOURS);
-                }
-            }
         }
-        let _ = write!(svg, r#"<line class="cursor" x1="0" x2="0" y1="{TOP}" y2="{}"/></svg>"#, HEIGHT - BOTTOM);
+        let _ = write!(
+            svg,
+            r#"<line class="axis" x1="{LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}"/><text class="label middle" x="{}" y="{}">{}</text><text class="label middle" transform="translate(13 {}) rotate(-90)">{}</text>"#,
+            (LEFT + right) / 2.0,
+            HEIGHT - 6.0,
+            self.over.name,
+            (TOP + bottom) / 2.0,
+            self.of.name,
+        );
+        for line in &self.lines {
+            draw_line(&mut svg, line, &x, &y);
+        }
+        for mark in &self.marks {
+            draw_mark(&mut svg, mark, &x, &y);
+        }
+        let _ = write!(svg, r#"<line class="cursor" x1="0" x2="0" y1="{TOP}" y2="{bottom}"/></svg>"#);
         svg
     }
+}
 
-    /// Times are all different, and need no layers.
-    fn line_width(&self, index: usize) -> f64 {
-        if self.unit == Unit::Seconds { 2.0 } else { line_width(index, self.series.len()) }
+/// The ticks that have room beside each other.
+fn spaced(axis: &Axis) -> Vec<(f64, String)> {
+    let mut ticks = axis.ticks();
+    let longest = ticks.iter().map(|(_, text)| text.len()).max().unwrap_or(0) as f64 * 8.0 + 10.0;
+    let room = ((WIDTH - LEFT - RIGHT) / longest).max(2.0) as usize;
+    let every = ticks.len().div_ceil(room).max(1);
+    ticks.drain(..).step_by(every).collect()
+}
+
+fn draw_line(svg: &mut String, line: &Line, x: &Axis, y: &Axis) {
+    let Line { row, name, style, width, points } = line;
+    let (class, name) = (style.class(), escape(name));
+    let row = row.map_or_else(String::new, |row| format!(r#" data-row="{row}""#));
+    let places: Vec<[String; 2]> =
+        points.iter().map(|&(across, up)| [format!("{:.1}", x.at(across)), format!("{:.2}", y.at(up))]).collect();
+    let joined: Vec<String> = places.iter().map(|place| place.join(",")).collect();
+    let _ = write!(
+        svg,
+        r#"<polyline class="line {class}" stroke-width="{width:.1}" data-name="{name}"{row} points="{}"><title>{name}</title></polyline>"#,
+        joined.join(" ")
+    );
+    if places.len() <= FEW {
+        for [x, y] in &places {
+            let radius = 1.5 + width / 2.0;
+            let _ = write!(svg, r#"<circle class="dot {class}"{row} cx="{x}" cy="{y}" r="{radius:.1}"/>"#);
+        }
     }
-
-    /// Names and values for the page's script.
-    fn data(&self) -> String {
-        let series: Vec<_> = self
-            .series
-            .iter()
-            .map(|series| serde_json::json!({ "name": series.name, "values": series.values }))
-            .collect();
-        serde_json::Value::from(series).to_string()
-    }
 }
 
-fn line_width(index: usize, count: usize) -> f64 {
-    2.0 + 4.0 * (count - 1 - index).min(3) as f64
-}
-
-/// Which colour is which row.
-pub fn legend(names: impl ExactSizeIterator<Item = String>) -> String {
-    let count = names.len();
-    names
-        .enumerate()
-        .map(|(index, name)| {
-            format!(
-                r#"<span class="key"><svg viewBox="0 0 32 14" width="32" height="14"><line class="line c{}" stroke-width="{}" x1="2" x2="30" y1="7" y2="7"/></svg>{}</span>"#,
-                index % COLOURS,
-                line_width(index, count),
-                escape(&name)
-            )
-        })
-        .collect()
-}
-
-/// Where a row's time went.
-pub struct Bar {
-    pub name: String,
-    pub split: Split,
-}
-
-/// Horizontal bars, stacked, with the seconds beside them. What went on behind the computation is a strip below.
-pub fn bars(bars: &[Bar]) -> String {
-    const NAMES: f64 = 160.0;
-    const TOTALS: f64 = 90.0;
-    const ROW: f64 = 48.0;
-    const STRIP: f64 = 8.0;
-    const WIDE: f64 = 960.0;
-    let height = ROW * bars.len() as f64 + 8.0;
-    let parts = |Split { compute, exposed, waiting, other, .. }: &Split| {
-        [
-            (*compute, "computation", "compute"),
-            (*exposed, "exposed communication", "comm"),
-            (*waiting, "waiting for the slowest rank", "wait"),
-            (*other, "other", "other"),
-        ]
-    };
-    let whole = |split: &Split| parts(split).iter().map(|part| part.0).sum::<f64>();
-    let longest = bars.iter().map(|bar| whole(&bar.split)).fold(f64::MIN_POSITIVE, f64::max);
-    let wide = |time: f64| time / longest * (WIDE - NAMES - TOTALS);
-    let mut svg =
-        format!(r#"<svg class="bars" viewBox="0 0 {WIDE} {height}" role="img" aria-label="where the time went">"#);
-    for (index, Bar { name, split }) in bars.iter().enumerate() {
-        let (top, name) = (4.0 + ROW * index as f64, escape(name));
-        let _ = write!(svg, r#"<text class="name end" x="{}" y="{}">{name}</text>"#, NAMES - 12.0, top + 21.0);
-        let mut left = NAMES;
-        for (time, label, class) in parts(split) {
-            let (width, text) = (wide(time), seconds(time));
-            let _ = write!(
+fn draw_mark(svg: &mut String, mark: &Mark, x: &Axis, y: &Axis) {
+    let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+    let _ = match mark {
+        Mark::Level(level, text) => {
+            let at = y.at(*level);
+            write!(
                 svg,
-                r#"<rect class="{class}" x="{left:.1}" y="{top}" width="{width:.1}" height="32"><title>{name}: {label} {text}</title></rect>"#,
-            );
-            // A label only where it fits.
-            if width > 70.0 {
-                let middle = left + width / 2.0;
-                let _ = write!(svg, r#"<text class="in middle" x="{middle:.1}" y="{}">{text}</text>"#, top + 21.0);
-            }
-            left += width;
+                r#"<line class="mark" x1="{LEFT}" x2="{right}" y1="{at:.1}" y2="{at:.1}"/><text class="small end" x="{right}" y="{:.1}">{}</text>"#,
+                at - 5.0,
+                escape(text)
+            )
         }
-        let _ = write!(
-            svg,
-            r#"<rect class="hidden" x="{NAMES}" y="{}" width="{:.1}" height="{STRIP}"><title>{name}: hidden communication {}</title></rect>"#,
-            top + 33.0,
-            wide(split.hidden),
-            seconds(split.hidden),
-        );
-        let _ = write!(
-            svg,
-            r#"<text class="name" x="{:.1}" y="{}">{}</text>"#,
-            left + 8.0,
-            top + 21.0,
-            seconds(whole(split))
-        );
-    }
-    svg + "</svg>"
-}
-
-/// A step of 1, 2 or 5 times a power of ten that cuts `range` into four to ten.
-pub fn nice_step(range: f64) -> f64 {
-    if range <= 0.0 {
-        return 1.0;
-    }
-    let power = 10f64.powf((range / 4.0).log10().floor());
-    [5.0, 2.0, 1.0].into_iter().map(|factor| factor * power).find(|step| range / step >= 4.0).unwrap_or(power)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn axes_have_four_to_ten_steps() {
-        for range in [1e-6, 0.07, 0.3, 1.0, 2.3, 4.0, 9.99, 10.0, 99.0, 12345.0] {
-            let count = range / nice_step(range);
-            assert!((4.0..=10.0).contains(&count), "{range}: {count}");
+        Mark::Place(place, text) => {
+            let at = x.at(*place);
+            let (side, class) = if at > WIDTH * 0.7 { (-6.0, "small end") } else { (6.0, "small") };
+            write!(
+                svg,
+                r#"<line class="mark" x1="{at:.1}" x2="{at:.1}" y1="{TOP}" y2="{bottom}"/><text class="{class}" x="{:.1}" y="{:.1}">{}</text>"#,
+                at + side,
+                TOP + 12.0,
+                escape(text)
+            )
         }
-    }
+        Mark::At { row, style, point, kind, text } => write!(
+            svg,
+            r#"<circle class="{kind} {}" data-row="{row}" cx="{:.1}" cy="{:.1}" r="5"><title>{}</title></circle>"#,
+            style.class(),
+            x.at(point.0),
+            y.at(point.1),
+            escape(text)
+        ),
+    };
 }

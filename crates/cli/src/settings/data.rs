@@ -1,17 +1,20 @@
 //! What it is trained on, and in which order.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use ringstep_data::Shape;
 use ringstep_data::augment::Augment;
-use ringstep_data::mnist::MNIST;
+use ringstep_data::cifar10::CIFAR10;
+use ringstep_data::mnist::{self, MNIST};
 use ringstep_data::shard::Deal;
 use serde::{Deserialize, Serialize};
 
 use super::{SyncName, absolute, one_or_many};
 use crate::datasets::{self, Choice, DataPlan, Images};
-use crate::names::{ByName, Named, choices};
+use crate::names::{ByName, Named, Refusal, as_text, choices};
 
 /// Images of the course's job.
 const SAMPLES: usize = 100;
@@ -21,17 +24,21 @@ const SAMPLES: usize = 100;
 #[serde(default, rename_all = "kebab-case")]
 #[command(next_help_heading = "Data")]
 pub struct DataFlags {
-    /// The images: mnist, fashion-mnist, cifar10; or synthetic, made from a seed to fit the model or in a shape of your
-    /// own, as in synthetic:28x28x1. Given without --samples: all of them, 1,000 if synthetic [default: the first 100 of
-    /// mnist]
+    /// The images: mnist, fashion-mnist, cifar10; mnist-or-sample, the built-in sample if there is none; synthetic, made to
+    /// fit the model or as in synthetic:28x28x1; cifar10-or-synthetic. Without --samples: all of them, 1,000 if
+    /// synthetic [default: the first 100 of mnist]
     #[arg(long)]
     pub dataset: Option<Choice>,
     /// Folder with the data set's files, gzipped or unpacked [default: where `ringstep data get` puts them]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
     pub data: Option<PathBuf>,
     /// Train on the first N images only; of mnist up to 2,000 are built in, with 1,000 test images.
     #[arg(long, value_name = "N")]
     pub samples: Option<usize>,
+    /// Mean and deviation of every channel that pixels from 0 to 1 are normalised by, as in 0.5,0.5 [default: those of the data
+    /// set]
+    #[arg(long, value_name = "MEAN,DEVIATION", hide_short_help = true)]
+    pub normalise: Option<Normalise>,
     /// Take the images in a new order in each epoch [default: false]
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true)]
     pub shuffle: Option<bool>,
@@ -45,6 +52,32 @@ pub struct DataFlags {
     #[serde(deserialize_with = "one_or_many", skip_serializing_if = "Vec::is_empty")]
     pub augment: Vec<ByName<Change>>,
 }
+
+/// What pixels are normalised by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Normalise(pub f32, pub f32);
+
+impl FromStr for Normalise {
+    type Err = Refusal;
+
+    fn from_str(text: &str) -> Result<Self, Refusal> {
+        let numbers = text.split_once(',').and_then(|(mean, deviation)| {
+            let [mean, deviation]: [f32; 2] = [mean.trim().parse().ok()?, deviation.trim().parse().ok()?];
+            (mean.is_finite() && deviation.is_finite() && deviation > 0.0).then_some(Self(mean, deviation))
+        });
+        Ok(numbers.with_context(|| {
+            format!("'{text}' normalises nothing: write a mean and a deviation above zero, as in 0.5,0.5")
+        })?)
+    }
+}
+
+impl fmt::Display for Normalise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{}", self.0, self.1)
+    }
+}
+
+as_text!([] Normalise);
 
 choices! {
     /// What can happen to training images at random.
@@ -80,6 +113,16 @@ impl DataFlags {
             *folder = absolute(folder)?;
         }
         let dataset = self.dataset.get_or_insert(Choice::Files(&MNIST));
+        if let Choice::MnistOrSample = dataset {
+            *dataset = Choice::Files(&MNIST);
+            if self.data.is_none() && !datasets::is_here(&MNIST)? {
+                self.samples.get_or_insert(mnist::SAMPLE_TRAIN);
+            }
+        }
+        if let Choice::Cifar10OrSynthetic = dataset {
+            let is_here = self.data.is_some() || datasets::is_here(&CIFAR10)?;
+            *dataset = if is_here { Choice::Files(&CIFAR10) } else { Choice::Synthetic(None) };
+        }
         let images = match *dataset {
             Choice::Files(source) => {
                 if self.data.is_none() {
@@ -90,6 +133,7 @@ impl DataFlags {
                     None => Images::BuiltIn,
                 }
             }
+            Choice::MnistOrSample | Choice::Cifar10OrSynthetic => unreachable!("it has become one of the two"),
             Choice::Synthetic(_) if self.data.is_some() => bail!("synthetic images are made, not read: no --data"),
             Choice::Synthetic(shape) => {
                 let Shape { height, width, channels } = shape.unwrap_or(input);
@@ -98,7 +142,12 @@ impl DataFlags {
                 Images::Synthetic { shape: [height, width, channels], count }
             }
         };
-        Ok(DataPlan { images, samples: self.samples })
+        Ok(DataPlan {
+            images,
+            samples: self.samples,
+            tests: None,
+            normalise: self.normalise.map(|Normalise(mean, deviation)| (mean, deviation)),
+        })
     }
 
     /// Whether each epoch has an order of its own.

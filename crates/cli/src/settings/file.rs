@@ -1,21 +1,24 @@
 //! Experiment files: any of the flags, without their dashes, as TOML.
 
 use std::fmt::Display;
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, Command};
+use ringstep_data::file::read_text;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 use toml::{Table, Value};
 
-use super::{Experiment, Settings};
+use super::{Experiment, ModelName, Settings};
 use crate::names::nearest;
 
 /// What begins each row's own settings, as `[[row]]`.
 const ROW: &str = "row";
+
+/// What only `quantize` reads, as `[quantize]`.
+const QUANTIZE: &str = "quantize";
 
 /// What all rows have in common, since they are to be compared.
 const OF_ALL_ROWS: [&str; 5] = ["model", "dataset", "data", "samples", "log-every"];
@@ -64,9 +67,15 @@ impl Source<'_> {
 
 /// Reads an experiment.
 pub fn read(path: &Path) -> Result<Experiment> {
-    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let source = Source { path, text: &text };
-    let mut common = DeTable::parse(&text).map_err(|error| source.refuse_syntax(&error))?.into_inner();
+    let text = read_text(path).with_context(|| path.display().to_string())?;
+    parse(path, &text)
+}
+
+/// An experiment's text; errors call it by this path.
+pub(crate) fn parse(path: &Path, text: &str) -> Result<Experiment> {
+    let source = Source { path, text };
+    let mut common = DeTable::parse(text).map_err(|error| source.refuse_syntax(&error))?.into_inner();
+    common.remove(QUANTIZE);
     let mut rows = Vec::new();
     if let Some(given) = common.remove(ROW) {
         let at = given.span().start;
@@ -81,11 +90,24 @@ pub fn read(path: &Path) -> Result<Experiment> {
             rows.push(source.settings(row, true)?);
         }
     }
-    Ok(Experiment { common: source.settings(common, false)?, rows })
+    let mut common = source.settings(common, false)?;
+    // A run keeps the network beside its settings.
+    if let Some(ModelName::File(model)) = &mut common.model.model {
+        let beside = path.with_file_name(&*model);
+        if model.is_relative() && beside.is_file() {
+            *model = beside;
+        }
+    }
+    Ok(Experiment { common, rows })
 }
 
 /// Reads any TOML file; an error names the line.
 pub fn read_toml<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    toml::from_str(&text).map_err(|error| Source { path, text: &text }.refuse_syntax(&error))
+    let text = read_text(path).with_context(|| path.display().to_string())?;
+    parse_toml(path, &text)
+}
+
+/// The same from a text; errors call it by this path.
+pub(crate) fn parse_toml<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T> {
+    toml::from_str(text).map_err(|error| Source { path, text }.refuse_syntax(&error))
 }

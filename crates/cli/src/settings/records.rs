@@ -4,6 +4,7 @@ use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::{Mode, SyncName};
+use crate::names::Share;
 
 /// Steps that a trace holds unless told otherwise: enough to look at, little enough to open.
 const TRACED_STEPS: usize = 50;
@@ -16,6 +17,9 @@ pub struct RecordFlags {
     /// Also test after every N epochs [default: only at the end]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub test_every: Option<usize>,
+    /// Say when test accuracy first reached this, such as 97% or 0.97; tests after every epoch unless told otherwise
+    #[arg(long, value_name = "ACCURACY", hide_short_help = true)]
+    pub target: Option<Share>,
     /// Compare all ranks' parameters after every N steps, with --batch-norm sync the running statistics too, and stop if
     /// one differs [default: at the end]
     #[arg(long, value_name = "N", hide_short_help = true)]
@@ -41,6 +45,14 @@ impl RecordFlags {
         }
         ensure!(self.log_every != Some(0), "0 steps from line to line: at least 1 is needed");
         Ok(())
+    }
+
+    /// The accuracy whose time is of interest, and after how many epochs it is looked for.
+    pub fn target(&mut self) -> Result<Option<f64>> {
+        let Some(Share(target)) = self.target else { return Ok(None) };
+        ensure!(target > 0.0 && target <= 1.0, "target is {target}: it must be above 0 and at most 1, which is 100%");
+        self.test_every.get_or_insert(1);
+        Ok(Some(target))
     }
 
     /// Steps to trace.

@@ -77,7 +77,7 @@ pub struct TrainingFlags {
     /// How much of the right class's probability is spread over all classes [default: 0]
     #[arg(long, value_name = "SHARE", hide_short_help = true)]
     pub label_smoothing: Option<f32>,
-    /// Decides the initial weights, the shuffling and the augmentation [default: 0]
+    /// Decides initial weights, shuffling and augmentation [default: 0]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 }

@@ -6,18 +6,29 @@ use std::io::{self, ErrorKind, Write};
 use anyhow::{Context, Result};
 
 mod bound;
+mod comparison;
+mod interruption;
+mod large_batch;
 mod progress;
 mod table;
 mod units;
 
 pub use bound::bounds;
-pub use progress::Progress;
-pub use table::{HEADINGS, STEP_HEADINGS, Split, cells, step_cells, step_table, table};
-pub use units::{bytes, percent, seconds};
+pub use comparison::comparisons;
+pub use interruption::interruptions;
+pub use large_batch::{LargeBatches, large_batches};
+pub use progress::{Progress, RunProgress};
+pub use table::{Column, FEW, STEP_COLUMNS, Split, columns, table, table_of};
+pub use units::{bytes, list, percent, seconds};
 
 /// Prints a warning on standard error.
 pub fn warn(warning: &str) {
     let _ = writeln!(io::stderr(), "warning: {warning}");
+}
+
+/// Prints on standard error what was decided for the user.
+pub fn tell(note: &str) {
+    let _ = writeln!(io::stderr(), "{note}");
 }
 
 /// Prints a line on standard output. Whoever has stopped reading, as `head` does, is no error.

@@ -31,18 +31,19 @@ impl Progress {
     pub fn start(&mut self, run: &Run, images: usize) -> RunProgress<'_> {
         let template = "{prefix:18} {bar:30.cyan/blue} {percent:>3}%  {elapsed:>4}  {msg}";
         let style = ProgressStyle::with_template(template).expect("the template is valid").progress_chars("━╸ ");
-        let bar = self.bars.add(ProgressBar::new(run.job.steps(images) as u64).with_style(style));
+        let steps = run.job.workers.saturating_mul(run.job.steps(images));
+        let bar = self.bars.add(ProgressBar::new(steps as u64).with_style(style));
         bar.set_prefix(run.title.clone());
         bar.tick();
-        RunProgress { bar, on: self, world: run.job.workers, epochs: BTreeMap::new() }
+        RunProgress { bar, on: self, workers: run.job.workers, epochs: BTreeMap::new() }
     }
 }
 
-/// One run's bar.
+/// One run's bar: it follows the steps of all workers, who may share them as they like.
 pub struct RunProgress<'a> {
     bar: ProgressBar,
     on: &'a Progress,
-    world: usize,
+    workers: usize,
     /// For each epoch that not all ranks have finished yet: how many have, and what they did in it.
     epochs: BTreeMap<usize, (usize, Epoch)>,
 }
@@ -53,8 +54,8 @@ impl RunProgress<'_> {
         match message {
             Message::Report(Report::Steps(steps)) => {
                 self.log(rank, steps);
-                if let (0, Some(last)) = (rank, steps.last()) {
-                    self.bar.set_position(last.step as u64 + 1);
+                if rank < self.workers {
+                    self.bar.inc(steps.len() as u64);
                 }
             }
             Message::Report(Report::Epoch(epoch)) => {
@@ -72,6 +73,7 @@ impl RunProgress<'_> {
             Message::Done(outcome) => {
                 self.say_if_verbose(&format!("Rank {rank}, Training Time: {:.2} seconds", outcome.seconds));
             }
+            Message::Noticed(line) => drop(self.on.bars.suspend(|| writeln!(stderr(), "waiting: {line}"))),
             _ => {}
         }
     }
@@ -83,12 +85,24 @@ impl RunProgress<'_> {
         sums.images += epoch.images;
         sums.loss_sum += epoch.loss_sum;
         sums.correct += epoch.correct;
-        if *ranks == self.world {
+        if *ranks == self.workers {
             let images = sums.images as f64;
             let (loss, accuracy) = (sums.loss_sum / images, sums.correct as f64 / images);
             self.bar.set_message(format!("epoch {}  loss {loss:.4}  accuracy {}", epoch.epoch, percent(accuracy)));
             self.epochs.remove(&epoch.epoch);
         }
+    }
+
+    /// Goes back to where so many workers have done so many steps together.
+    pub fn rewind(&mut self, workers: usize, steps: usize) {
+        self.workers = workers;
+        self.epochs.clear();
+        self.bar.set_position(steps as u64);
+    }
+
+    /// Tells something that nobody has asked for.
+    pub fn tell(&self, line: &str) {
+        self.on.bars.suspend(|| super::tell(line));
     }
 
     /// Leaves the full bar, with the result.
@@ -99,7 +113,6 @@ impl RunProgress<'_> {
             percent(summary.train_accuracy),
             percent(summary.test_accuracy)
         );
-        self.bar.set_position(summary.steps as u64);
         self.bar.finish_with_message(result.clone());
         if !stderr().is_terminal() {
             let (name, steps) = (self.bar.prefix(), summary.steps);
@@ -127,6 +140,22 @@ impl RunProgress<'_> {
         match self.on.json {
             false => drop(self.on.bars.suspend(|| writeln!(stdout(), "{line}"))),
             true => drop(self.on.bars.suspend(|| writeln!(stderr(), "{line}"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_follows_the_steps_of_all_workers_and_not_those_of_servers() {
+        let progress = Progress::new(false, false, None);
+        let mut run = RunProgress { bar: ProgressBar::hidden(), on: &progress, workers: 2, epochs: BTreeMap::new() };
+        run.bar.set_length(10);
+        for (rank, steps, position) in [(0, 1, 1), (1, 6, 7), (2, 5, 7), (0, 3, 10)] {
+            run.observe(rank, &Message::Report(Report::Steps(vec![Step::default(); steps])));
+            assert_eq!(run.bar.position(), position);
         }
     }
 }

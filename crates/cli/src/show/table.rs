@@ -1,74 +1,74 @@
 //! The table at the end of a run.
 
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::{CellAlignment, ColumnConstraint, LineStyle, Table, Width};
 
 use ringstep_train::summary::Summary;
 
-use super::units::{bytes, percent, seconds};
+use super::units::{bytes, count, percent, seconds};
 use crate::train::Row;
 
-/// The columns and their headings, which may break; the report's table has the same.
-pub const HEADINGS: [&str; 10] = [
-    "way",
-    "workers\nx batch",
-    "train\nloss",
-    "train\nacc.",
-    "test\nacc.",
-    "time",
-    "median\nstep",
-    "comp",
-    "comm",
-    "sent by\nbusiest",
-];
+/// Names that are longer than this go on in the next line, so that a table fits into a terminal.
+const NAME: u16 = 28;
 
-/// A row's cells.
-pub fn cells(row: &Row) -> [String; HEADINGS.len()] {
-    let Row { run, summary, .. } = row;
-    [
-        run.title.clone(),
-        format!("{} x {}", run.job.workers, run.job.batch),
-        format!("{:.4}", summary.train_loss),
-        percent(summary.train_accuracy),
-        percent(summary.test_accuracy),
-        seconds(summary.seconds),
-        seconds(summary.seconds_per_step),
-        format!("{:.0}%", 100.0 * summary.compute_seconds / summary.seconds),
-        format!("{:.0}%", 100.0 * summary.comm_seconds / summary.seconds),
-        bytes(summary.bytes_sent),
-    ]
+/// So many rows have room for lines between them and for sentences about each.
+pub const FEW: usize = 8;
+
+/// A column of a table; the report's tables have the same.
+#[derive(Clone, Copy)]
+pub struct Column {
+    /// May break.
+    pub heading: &'static str,
+    pub cell: fn(&Row) -> String,
 }
 
-/// The columns of the table of where a step's time goes.
-pub const STEP_HEADINGS: [&str; 9] = [
-    "way",
-    "mean\nstep",
-    "pre-\ndicted",
-    "comp",
-    "exposed\ncomm",
-    "wait",
-    "other",
-    "hidden\ncomm",
-    "messages\nof busiest",
+const WAY: Column = Column { heading: "way", cell: |row| row.run.title.clone() };
+
+/// What came out. The time to a target is there if one was asked for.
+pub fn columns(rows: &[Row]) -> Vec<Column> {
+    let mut columns = vec![
+        WAY,
+        Column {
+            heading: "work-\ners x\nbatch",
+            cell: |row| format!("{} x {}", row.run.job.workers, row.run.job.batch),
+        },
+        Column { heading: "train\nloss", cell: |row| format!("{:.3}", row.summary.train_loss) },
+        Column { heading: "test\nacc.", cell: |row| percent(row.summary.test_accuracy) },
+        Column { heading: "time", cell: |row| seconds(row.summary.seconds) },
+        Column { heading: "median\nstep", cell: |row| seconds(row.summary.seconds_per_step) },
+        Column { heading: "images\n/s", cell: |row| count(row.summary.images_per_second) },
+        Column { heading: "comp", cell: |row| share(row, Split::of(&row.summary).compute, 0) },
+        Column { heading: "comm", cell: |row| share(row, Split::of(&row.summary).exposed, 0) },
+        Column { heading: "wait", cell: |row| share(row, Split::of(&row.summary).waiting, 0) },
+        Column { heading: "most\nsent", cell: |row| bytes(row.summary.bytes_sent) },
+    ];
+    if rows.iter().any(|row| row.run.target.is_some()) {
+        let time = |row: &Row| row.summary.time_to_target.map_or_else(|| "never".to_owned(), seconds);
+        columns.insert(4, Column { heading: "to\ntarget", cell: time });
+    }
+    columns
+}
+
+/// Where a step's time goes. Computation, exposed communication, waiting and other are the whole; hidden communication goes on
+/// beside them.
+pub const STEP_COLUMNS: [Column; 9] = [
+    WAY,
+    Column { heading: "mean\nstep", cell: |row| seconds(row.summary.mean_seconds_per_step) },
+    Column {
+        heading: "pre-\ndicted",
+        cell: |row| row.summary.predicted_seconds_per_step.map_or_else(String::new, seconds),
+    },
+    Column { heading: "comp", cell: |row| share(row, Split::of(&row.summary).compute, 1) },
+    Column { heading: "exposed\ncomm", cell: |row| share(row, Split::of(&row.summary).exposed, 1) },
+    Column { heading: "wait", cell: |row| share(row, Split::of(&row.summary).waiting, 1) },
+    Column { heading: "other", cell: |row| share(row, Split::of(&row.summary).other, 1) },
+    Column { heading: "hidden\ncomm", cell: |row| share(row, Split::of(&row.summary).hidden, 1) },
+    Column { heading: "messages\nof busiest", cell: |row| row.summary.messages_sent.to_string() },
 ];
 
-/// A row's cells. Computation, exposed communication, waiting and other are the whole; hidden communication goes on
-/// beside them.
-pub fn step_cells(row: &Row) -> [String; STEP_HEADINGS.len()] {
-    let summary = &row.summary;
-    let share = |part: f64| format!("{:.1}%", 100.0 * part / summary.seconds);
-    let split = Split::of(summary);
-    [
-        row.run.title.clone(),
-        seconds(summary.mean_seconds_per_step),
-        summary.predicted_seconds_per_step.map_or_else(String::new, seconds),
-        share(split.compute),
-        share(split.exposed),
-        share(split.waiting),
-        share(split.other),
-        share(split.hidden),
-        summary.messages_sent.to_string(),
-    ]
+/// A part of a row's time in percent, with so many digits.
+fn share(row: &Row, part: f64, digits: usize) -> String {
+    format!("{:.digits$}%", 100.0 * part / row.summary.seconds)
 }
 
 /// Where a run's time went, in seconds.
@@ -92,25 +92,28 @@ impl Split {
 }
 
 /// All rows, as text.
-pub fn table(rows: &[Row]) -> Table {
-    plain(&HEADINGS, rows.iter().map(|row| cells(row).to_vec()))
+pub fn table(rows: &[Row], columns: &[Column]) -> Table {
+    let headings: Vec<&str> = columns.iter().map(|column| column.heading).collect();
+    let cells = |row: &Row| columns.iter().map(|column| (column.cell)(row)).collect();
+    table_of(&headings, rows.iter().map(cells).collect())
 }
 
-/// Where a step's time goes, as text.
-pub fn step_table(rows: &[Row]) -> Table {
-    plain(&STEP_HEADINGS, rows.iter().map(|row| step_cells(row).to_vec()))
-}
-
-fn plain(headings: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Table {
+/// Cells under these headings, which may break, as text.
+pub fn table_of(headings: &[&str], rows: Vec<Vec<String>>) -> Table {
     let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY).set_header(headings);
-    rows.for_each(|row| {
-        table.add_row(row);
+    table.load_style(match rows.len() {
+        ..=FEW => UTF8_HORIZONTAL_ONLY,
+        _ => UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()),
     });
-    // Narrow enough for a terminal of some 80 columns.
+    table.set_header(headings);
+    table.add_rows(rows);
+    // Narrow enough for a terminal of 80 to 100 columns.
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, 0));
         column.set_cell_alignment(if index == 0 { CellAlignment::Left } else { CellAlignment::Right });
+        if index == 0 {
+            column.set_constraint(ColumnConstraint::UpperBoundary(Width::Fixed(NAME)));
+        }
     }
     table
 }

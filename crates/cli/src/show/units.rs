@@ -15,6 +15,20 @@ pub fn bytes(bytes: u64) -> String {
     scaled(bytes as f64, &[(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")])
 }
 
+/// Three digits, with a `k` for thousands.
+pub fn count(value: f64) -> String {
+    scaled(value, &[(1e6, "M"), (1e3, "k"), (1.0, "")]).replace(' ', "")
+}
+
+/// Items one after the other, the last two joined by `and`.
+pub fn list<T: AsRef<str>>(items: &[T], comma: &str, and: &str) -> String {
+    let items: Vec<&str> = items.iter().map(AsRef::as_ref).collect();
+    match items.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{}{and}{last}", others.join(comma)),
+        _ => items.concat(),
+    }
+}
+
 fn scaled(value: f64, units: &[(f64, &str)]) -> String {
     // The thresholds are those of rounding: 999.6 ms is 1.00 s.
     let (size, unit) = units.iter().find(|(size, _)| value >= 0.9995 * size).unwrap_or(&units[units.len() - 1]);
@@ -40,5 +54,12 @@ mod tests {
         assert_eq!((bytes(0), bytes(5)), ("0 B".to_owned(), "5 B".to_owned()));
         assert_eq!(bytes(185_118_000), "185 MB");
         assert_eq!(percent(0.5), "50.00%");
+        assert_eq!([0.5, 12.34, 987.0, 1234.0, 45_678.0].map(count), ["0.50", "12.3", "987", "1.23k", "45.7k"]);
+    }
+
+    #[test]
+    fn lists_end_with_their_last_word() {
+        assert_eq!(list(&["a", "b", "c"], ", ", " and "), "a, b and c");
+        assert_eq!((list(&["a"], ", ", " and "), list::<&str>(&[], ", ", " and ")), ("a".to_owned(), String::new()));
     }
 }

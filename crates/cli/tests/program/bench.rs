@@ -62,7 +62,7 @@ fn what_makes_no_sense_is_refused() {
         ("--workers 0", "0 workers: 1 to 1024 are possible"),
         ("--min 1XB", "'1XB' is no size: write 4096, 64KiB or 1MB"),
         ("--min 2KiB --max 1KiB", "sizes from 2048 to 1024 bytes: the smallest is 4, and not above the largest"),
-        ("--transport smh", "unknown transport 'smh': known are shm, tcp, mem; nearest is 'shm'"),
+        ("--transport smh", "unknown transport 'smh': known are shm, tcp, tls, mem; nearest is 'shm'"),
         ("--op summ", "unknown operation 'summ': known are sum, mean, max, min, product; nearest is 'sum'"),
         ("--transport tcp --algorithm direct", "direct needs memory that workers share, which tcp has not"),
     ] {

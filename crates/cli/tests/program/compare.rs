@@ -4,7 +4,31 @@ use super::{Place, read};
 use ringstep_data::file::sha256;
 use serde_json::Value;
 
-const KEYS: [&str; 24] = [
+const KEYS: [&str; 48] = [
+    "interrupted",
+    "name",
+    "compress",
+    "slow",
+    "servers",
+    "repeatable",
+    "restarts",
+    "time_to_target",
+    "images_per_second",
+    "rank_images_per_second",
+    "rank_updates_per_second",
+    "wait_seconds",
+    "staleness_histogram",
+    "bytes_received",
+    "wire_bytes_sent",
+    "wire_bytes_received",
+    "rank_bytes",
+    "sent",
+    "bytes_dense",
+    "compression_error",
+    "encode_seconds",
+    "rank_encode_seconds",
+    "clock_error",
+    "tests",
     "epoch_test_accuracies",
     "sync",
     "algorithm",

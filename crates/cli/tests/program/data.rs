@@ -76,8 +76,10 @@ fn fashion_mnist_has_the_files_of_mnist() {
     let place = Place::new();
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/sample");
     let train = |dataset: &str| {
-        let command =
-            format!("train --json --dataset {dataset} --data {} --samples 40 --epochs 2 --out run", sample.display());
+        let command = format!(
+            "train --json --dataset {dataset} --data {} --samples 40 --epochs 2 --out run --overwrite",
+            sample.display()
+        );
         place.json(&command)["runs"][0]["weights_sha256"].clone()
     };
     // The same pixels, normalised with other numbers.

@@ -80,7 +80,7 @@ fn a_run_is_as_good_as_its_summary_says() {
 #[test]
 fn a_new_run_removes_the_page_of_the_old_one() {
     let place = Place::new();
-    let train = "--launch threads --samples 20 --epochs 1 --out run";
+    let train = "--launch threads --samples 20 --epochs 1 --out run --overwrite";
     for (command, folder) in [("train", "run"), ("compare", "run/single")] {
         place.ok(&format!("{command} {train}"));
         place.ok(&format!("eval {folder}"));

@@ -1,4 +1,4 @@
-//! `explain`: a collective step by step.
+//! `explain`: a collective or a way to stay in step, step by step.
 
 use ringstep_comm::{Algorithm, Op};
 use serde_json::Value;
@@ -111,6 +111,8 @@ fn steps_and_bytes(algorithm: Algorithm, workers: usize) -> (usize, usize) {
         }
         Algorithm::Direct => (1, 40),
         Algorithm::Hierarchical => (2 * workers.div_ceil(2), 40 * workers.div_ceil(2)),
+        #[cfg(feature = "mpi")]
+        Algorithm::Mpi => unreachable!("it is no schedule that could be explained"),
     }
 }
 
@@ -163,13 +165,69 @@ fn the_page_needs_nothing_but_itself() {
     assert_eq!(frames[6]["finished"], serde_json::to_value([[true; 4]; 4]).unwrap());
 }
 
+/// With a staleness of 1, who is fast is ahead by a step and then waits; without, it does not get so far.
+#[test]
+fn a_worker_that_is_ahead_waits() {
+    let place = Place::new();
+    let text = place.ok("explain stale --workers 3 --staleness 1");
+    assert!(text.starts_with("stale, 3 workers, staleness 1\n"), "{text}");
+    let tick = text.split("\n\nTick 2 of 8\n").nth(1).unwrap();
+    let waits = "  worker 0 -> server: 1.8333 for step 1
+  worker 1 -> server: 1.5 for step 1
+  worker 0 must wait for step 0 of worker 2
+  worker 1 must wait for step 0 of worker 2
+";
+    assert!(tick.starts_with(waits), "{tick}");
+    let synchronous = place.ok("explain parameter-server");
+    assert!(synchronous.contains("\nTick 1 of 6\n  worker 0 -> server: 2.6667 for step 0\n"), "{synchronous}");
+    assert!(synchronous.contains("  worker 0 must wait for step 0 of worker 2\n"), "{synchronous}");
+    // Without staleness, stale is parameter-server.
+    let after_title =
+        |text: &str| text.split_once("\nStart\n").unwrap().1.rsplit_once("\n6 ticks: ").unwrap().0.to_owned();
+    assert_eq!(after_title(&place.ok("explain stale --staleness 0")), after_title(&synchronous));
+    assert!(!place.ok("explain async").contains("must wait"));
+}
+
+#[test]
+fn every_way_has_a_text_and_a_page() {
+    let place = Place::new();
+    for way in ["parameter-server", "stale", "async", "local-sgd", "diloco", "sma", "int8", "top-k", "power-sgd"] {
+        for workers in [2, 6] {
+            let text = place.ok(&format!("explain {way} --workers {workers}"));
+            assert!(text.starts_with(&format!("{way}, {workers} workers")), "{text}");
+            assert_eq!(place.ok(&format!("explain {way} --workers {workers} --html page.html")), "Page: page.html\n");
+            let page = read(place.path("page.html"));
+            assert!(!page.contains("{{") && !page.contains("://") && page.ends_with("</html>\n"));
+            let (_, rest) = page.split_once(r#"<script type="application/json" id="film">"#).unwrap();
+            let film: Value = serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap();
+            for frame in film["frames"].as_array().unwrap() {
+                assert!(text.contains(&format!("\n{}\n", frame["title"].as_str().unwrap())), "{frame}");
+                assert!(frame["tables"].as_array().is_some_and(|tables| !tables.is_empty()), "{frame}");
+            }
+        }
+    }
+}
+
 #[test]
 fn what_cannot_be_shown_is_refused() {
     let place = Place::new();
-    let names = "gather-scatter, tree, ring, recursive-doubling, halving-doubling, direct, hierarchical";
+    let names = "gather-scatter, tree, ring, recursive-doubling, halving-doubling, direct, hierarchical, parameter-server, stale, \
+                 async, local-sgd, diloco, sma, int8, top-k, power-sgd";
     let many = vec!["1"; 65].join(",");
     for (arguments, error) in [
-        ("rign", format!("unknown algorithm 'rign': known are {names}; nearest is 'ring'").as_str()),
+        ("rign", format!("unknown algorithm or way 'rign': known are {names}; nearest is 'ring'").as_str()),
+        ("stail", format!("unknown algorithm or way 'stail': known are {names}; nearest is 'stale'").as_str()),
+        ("stale --op sum", "--op says nothing about stale: it knows --workers, --staleness"),
+        ("sma --values 1;2", "--values says nothing about sma: it knows --workers"),
+        ("ring --rank 1", "--rank says nothing about ring: it knows --workers, --op, --values"),
+        ("stale --workers 0", "0 workers: 2 to 6 can be shown of stale"),
+        ("int8 --workers 7", "7 workers: 2 to 6 can be shown of int8"),
+        ("stale --staleness 7", "--staleness 7: 0 to 6 can be shown"),
+        ("local-sgd --every 0", "--every 0: 1 to 8 can be shown"),
+        ("top-k --keep 0", "--keep 0: it must be above 0 and at most 1"),
+        ("top-k --keep nan", "--keep NaN: it must be above 0 and at most 1"),
+        ("power-sgd --rank 5", "--rank 5: 1 to 4 can be shown"),
+        ("sma --html no/where.html", "no/where.html: No such file or directory (os error 2)"),
         ("ring --op maen", "unknown operation 'maen': known are sum, mean, max, min, product; nearest is 'mean'"),
         ("ring --workers 1", "1 worker: 2 to 16 can be shown"),
         ("ring --workers 17", "17 workers: 2 to 16 can be shown"),
@@ -186,6 +244,7 @@ fn what_cannot_be_shown_is_refused() {
     ] {
         assert_eq!(place.refused(&format!("explain {arguments}")), error);
     }
-    assert!(place.refused("explain").contains("<ALGORITHM>"));
+    assert!(place.refused("explain").contains("<NAME>"));
+    assert!(place.refused("explain stale --staleness -1").contains("'-1' for '--staleness <STEPS>'"));
     assert!(place.refused("explain ring --workers many").contains("many"));
 }

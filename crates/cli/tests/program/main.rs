@@ -7,19 +7,31 @@
 //! | timing collectives, and training over each of them | [`bench`] |
 //! | how good a trained model is | [`eval`] |
 //! | Ctrl-C, a worker that dies, a launcher that is killed | [`endings`] |
+//! | the tables of a scaling lab | [`scaling`] |
+//! | processes that somebody else has started | [`cluster`] |
+//! | workers that die under a job that goes on | [`faults`] |
 //! | everything that is refused, and in which words | [`refusals`] |
+//! | checkpoints, and runs that go on from one | [`resume`] |
+//! | a trained model in integers | [`quantize`] |
+//! | a job on clusters of any size | [`simulate`] |
 //! | `data get` and `data list` | [`data`] |
 //! | a collective step by step | [`explain`] |
 //! | the accelerator Eyeriss | [`eyeriss`] |
 
 mod bench;
+mod cluster;
 mod compare;
 mod data;
 mod endings;
 mod eval;
 mod explain;
 mod eyeriss;
+mod faults;
+mod quantize;
 mod refusals;
+mod resume;
+mod scaling;
+mod simulate;
 mod train;
 
 use std::path::{Path, PathBuf};
@@ -43,8 +55,10 @@ impl Place {
     }
 
     fn command(&self, arguments: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ringstep"));
+        // Ctrl-C counts even where tests run in the background of a shell, which lets what it starts ignore that.
+        let mut command = Command::new("env");
         command
+            .args(["--default-signal=INT", env!("CARGO_BIN_EXE_ringstep")])
             .args(arguments.split_whitespace())
             .current_dir(self.folder.path())
             .env("HOME", self.folder.path())

@@ -94,15 +94,88 @@ fn the_projects_experiments_are_valid() {
     let mut count = 0;
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
+        if path.is_dir() {
+            continue; // Networks, which are no experiments.
+        }
         // With one step on the built-in sample, or on images made up, each takes no time.
         let text = fs::read_to_string(&path).unwrap();
+        if text.contains("[quantize]") {
+            continue; // It is quantize's, which does more than train.
+        }
         let data = if text.contains("mnist") { "--samples 2000" } else { "--dataset synthetic --samples 200" };
-        let (verb, small) = if text.contains("sync = [") { ("compare", "--batch 4") } else { ("train", "") };
-        let command = format!("{verb} {} --json {data} --steps 1 {small}", path.display());
+        let compares = ["sync = [", "compress = [", "[[row]]"].iter().any(|list| text.contains(list));
+        let (verb, small) = if compares { ("compare", "--launch threads") } else { ("train", "") };
+        // Rows may be told apart by their batches, of which a large one takes long.
+        let large = ["batch = 256", "batch = 16"].iter().all(|batch| text.contains(batch));
+        let (path, batch) = if large {
+            let copy = place.path(path.file_name().unwrap().to_str().unwrap());
+            fs::write(&copy, text.replace("batch = 256", "batch = 8").replace("batch = 16", "batch = 4")).unwrap();
+            (copy, "")
+        } else {
+            (path, if compares { "--batch 4" } else { "" })
+        };
+        let command = format!("{verb} {} --json {data} --steps 1 {small} {batch}", path.display());
         assert_eq!(place.json(&command)["runs"][0]["steps"], 1);
         count += 1;
     }
     assert!(count > 0);
+}
+
+/// The options of ways are those that they run with, over links that are slow, and a run repeats with what it has found.
+#[test]
+fn learners_are_found_and_written_down() {
+    let place = Place::new();
+    let output = place.run("train --sync sma --learners auto --steps 2 --workers 2 --batch 2 --out run");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{told}");
+    let line = told.lines().find(|line| line.contains(" learners a worker, by images a second: ")).expect(&told);
+    let config = fs::read_to_string(place.path("run/config.toml")).unwrap();
+    let found = config.lines().find_map(|line| line.strip_prefix("learners = ")).expect(&config);
+    assert!(line.starts_with(&format!("sma: {found} learners")), "{line}: {found}");
+    let (first, again) = (fs::read(place.path("run/model.safetensors")).unwrap(), "train run/config.toml --out again");
+    place.ok(again);
+    assert_eq!(first, fs::read(place.path("again/model.safetensors")).unwrap());
+}
+
+/// Two ranks in each worker's process, and the same weights as if servers were on their own.
+#[test]
+fn servers_may_share_the_processes_of_workers() {
+    let place = Place::new();
+    let train = |rest: &str| place.json(&format!("train --json --epochs 3 --workers 3 {rest}"))["runs"][0].clone();
+    for way in ["parameter-server", "stale --staleness 0", "parameter-server --compress top-k"] {
+        let apart = train(&format!("--sync {way} --servers 3"));
+        for launch in ["processes", "threads"] {
+            let colocated = train(&format!("--sync {way} --servers colocated --launch {launch}"));
+            assert_eq!(colocated["weights_sha256"], apart["weights_sha256"], "{way}, {launch}");
+            assert_eq!(colocated["rank_bytes"].as_array().unwrap().len(), 6, "{way}, {launch}");
+        }
+    }
+}
+
+#[test]
+fn a_network_may_be_slow_and_changes_nothing_else() {
+    let place = Place::new();
+    for launch in ["processes", "threads"] {
+        let train = |rest: &str| {
+            let run = format!("train --json --sync ddp --steps 3 --launch {launch} {rest}");
+            place.json(&run)["runs"][0].clone()
+        };
+        let (fast, slow) = (train(""), train("--net bandwidth=10Mbit,latency=2ms"));
+        assert_eq!(fast["weights_sha256"], slow["weights_sha256"]);
+        // A ring of four sends half as much again as the model has, which no link lets pass in less.
+        let least = 1.5 * 61_706.0 * 4.0 / 1.25e6;
+        assert!(slow["mean_seconds_per_step"].as_f64().unwrap() >= least, "{slow}");
+    }
+}
+
+#[test]
+fn mnist_or_its_sample_is_what_there_is() {
+    let place = Place::new();
+    let output = place.run("train --dataset mnist-or-sample --steps 1 --out run");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.starts_with("mnist is not on this machine: training on the sample that is built in\n"), "{told}");
+    let config = fs::read_to_string(place.path("run/config.toml")).unwrap();
+    assert!(config.contains("dataset = \"mnist\"") && config.contains("samples = 2000"), "{config}");
 }
 
 #[test]

@@ -1,0 +1,115 @@
+//! `quantize`: a trained model in integers, and what it refuses. `export`: a model for other runtimes.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::{Place, read};
+
+fn fraction(value: &Value) -> f64 {
+    let number = value.as_f64().unwrap();
+    assert!((0.0..=1.0).contains(&number), "{number}");
+    number
+}
+
+#[test]
+fn without_arguments_it_does_everything_with_the_built_in_model() {
+    let place = Place::new();
+    let json = place.json("quantize --out out --onnx model.onnx --json");
+    let (float, integers) = (fraction(&json["float_accuracy"]), fraction(&json["quantized_accuracy"]));
+    assert!(float > 0.97 && (float - integers).abs() <= 0.003 + 1e-9, "{float} and {integers}");
+    let steps: Vec<&str> =
+        json["steps"].as_array().unwrap().iter().map(|step| step["step"].as_str().unwrap()).collect();
+    assert_eq!(steps, ["weights", "activations", "biases"]);
+    assert_eq!(fraction(&json["steps"][2]["accuracy"]), integers);
+    let layers = json["layers"].as_array().unwrap();
+    assert_eq!(layers[0]["name"], "input");
+    for layer in layers {
+        assert!(layer["scale"].as_f64().unwrap() > 0.0);
+        assert!((-128..=127).contains(&layer["zero_point"].as_i64().unwrap()));
+        fraction(&layer["clipped"]);
+        // What goes into a tangent is cut off where its value does not change any more.
+        assert!(layer["sqnr_db"].as_f64().unwrap() > 5.0, "{layer}");
+    }
+    let [floats, integers] = ["float_bytes", "quantized_bytes"].map(|name| json[name].as_u64().unwrap());
+    assert!(floats > 3 * integers && integers > 61_000);
+    for name in ["float_ms", "quantized_ms"] {
+        assert!(json[name].as_f64().unwrap() > 0.0);
+    }
+
+    let page = read(place.path("out/quantization.html"));
+    assert!(!page.contains("{{") && page.ends_with("</html>\n"));
+    let places = ["Q1 ·", "Q2 ·", "Q3 ·", "Q4 ·", "Q5 ·"].map(|question| page.find(question).expect(question));
+    assert!(places.is_sorted());
+    for file in ["model.onnx", "model-float.onnx"] {
+        assert!(fs::metadata(place.path(file)).unwrap().len() > 60_000, "{file}");
+    }
+}
+
+#[test]
+fn a_run_is_quantized_beside_its_weights_and_evaluated_alike() {
+    let place = Place::new();
+    place.ok("train --launch threads --workers 2 --samples 200 --epochs 10 --lr 0.05 --out run");
+    let text = place.ok("quantize run --bits 6 --granularity tensor --calibration mse --images 100");
+    assert!(text.contains("6 bits, a scale for each layer, calibrated by mse with 100 training images"), "{text}");
+    let json = place.json("quantize run --json");
+    let evaluation = place.json("eval run/quantized --json --logits logits.safetensors");
+    assert_eq!(evaluation["accuracy"], json["quantized_accuracy"]);
+    assert_eq!((&evaluation["precision"], &evaluation["model"]), (&"int8".into(), &"lenet5".into()));
+    assert_eq!(place.json("eval run --json")["accuracy"], json["float_accuracy"]);
+    // The file alone says all but the data set.
+    let alone = place.json("eval run/quantized/quantized.safetensors --json");
+    assert_eq!(alone["accuracy"], evaluation["accuracy"]);
+    assert!(fs::metadata(place.path("logits.safetensors")).unwrap().len() > 40_000);
+    place.ok("export run --onnx run.onnx");
+    assert!(fs::metadata(place.path("run.onnx")).unwrap().len() > 240_000);
+}
+
+#[test]
+fn what_cannot_be_quantized_is_refused_in_one_line() {
+    let place = Place::new();
+    assert_eq!(place.refused("quantize --bits 9"), "--bits 9: from 2 to 8 are possible");
+    assert_eq!(place.refused("quantize --bits 1"), "--bits 1: from 2 to 8 are possible");
+    assert_eq!(place.refused("quantize --images 0"), "--images 0: there is nothing to calibrate with");
+    assert_eq!(place.refused("quantize nothing"), "nothing: there is no such run or file");
+    assert!(place.refused("quantize --calibration kl").starts_with("unknown calibration 'kl': known are minmax, "));
+    fs::write(place.path("text.safetensors"), "no model").unwrap();
+    let refusal = place.refused("quantize text.safetensors --model lenet5 --dataset mnist");
+    assert!(refusal.contains("mnist"), "{refusal}");
+    fs::write(place.path("lab.toml"), "model = \"lenet5\"\n").unwrap();
+    assert_eq!(place.refused("quantize lab.toml"), "lab.toml: there is no table [quantize] in it");
+    place.ok("train --launch threads --workers 1 --sync single --samples 50 --epochs 1 --out run");
+    place.ok("quantize run");
+    let refusal = place.refused("quantize run/quantized");
+    assert!(refusal.ends_with("quantized.safetensors: it is quantized already"), "{refusal}");
+    fs::write(place.path("run/model.safetensors"), "no model").unwrap();
+    assert!(place.refused("quantize run").contains("not a safetensors file"));
+    let refusal = place.refused("quantize run --dataset synthetic:32x32x3");
+    assert!(refusal.contains("not a safetensors file") || refusal.contains("channel"), "{refusal}");
+}
+
+#[test]
+fn an_experiment_is_trained_and_answers_with_a_bias_too() {
+    let place = Place::new();
+    fs::write(
+        place.path("net.toml"),
+        "input = [32, 32, 1]\n[[layer]]\nname = \"fc\"\ntype = \"linear\"\noutputs = 10\n",
+    )
+    .unwrap();
+    fs::write(
+        place.path("plain.toml"),
+        "input = [32, 32, 1]\n[[layer]]\nname = \"fc\"\ntype = \"linear\"\noutputs = 10\nbias = false\n",
+    )
+    .unwrap();
+    fs::write(
+        place.path("lab.toml"),
+        "model = \"plain.toml\"\nsamples = 300\nworkers = 1\nsync = \"single\"\nlaunch = \"threads\"\nepochs = 5\nlr = 0.01\n\
+         normalise = \"0.5,0.5\"\n[quantize]\ngranularity = \"tensor\"\nimages = 50\nwith-bias = \"net.toml\"\n",
+    )
+    .unwrap();
+    let text = place.ok("quantize lab.toml --out lab");
+    assert!(text.contains("calibrated by minmax with 50 training images"), "{text}");
+    assert!(text.contains("With a bias in the last layer: "), "{text}");
+    assert!(read(place.path("lab/quantization.html")).contains("With a bias in the last layer: "));
+    assert!(place.path("lab/quantized.safetensors").is_file());
+}
