@@ -8,7 +8,7 @@ HEADER = re.compile(r"([0-9a-f]+) <(.+)>:")
 LINE = re.compile(r" *([0-9a-f]+):\t(.*)")
 SLOT = re.compile(r"# ([0-9a-f]+) <.*>")
 RELOCATION = re.compile(r"^([0-9a-f]+) R_X86_64_RELATIVE +\*ABS\*\+0x([0-9a-f]+)$", re.MULTILINE)
-PREFIXES = {"notrack", "bnd", "lock", "rep", "repz", "repnz", "data16", "cs"}
+PREFIXES = {"{vex}", "notrack", "bnd", "lock", "rep", "repz", "repnz", "data16", "cs"}
 # Of the registers that hold addresses, those that a called function may change (System V).
 CHANGED_BY_CALLS = {"rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11"}
 NEVER_RETURNS = re.compile(r"core::.*(panic|fail)")

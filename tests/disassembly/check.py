@@ -24,6 +24,18 @@ TILES = {
     r"kernels::windows::(?:filter|send_back|add_filter_gradients)::avx2": 12,
     r"kernels::windows::(?:filter|send_back|add_filter_gradients)::avx512": 10,
     r"kernels::peak::multiply_and_add::avx(?:2|512)": 12,
+    r"kernels::dot_tiles::dot_tiles::avx2": 12,  # three rows of two vectors, even and odd bytes
+    r"kernels::dot_tiles::dot_tiles::avx2_vnni": 12,
+    r"kernels::dot_tiles::dot_tiles::avx512": 40,
+    r"kernels::dot_tiles::dot_tiles::avx512_vnni": 24,
+    r"kernels::dot_tiles::word_tiles::avx2(?:_vnni)?": 12,
+    r"kernels::dot_tiles::word_tiles::avx512(?:_vnni)?": 24,
+}
+
+# Kernels whose multiply-adds are this instruction and no other.
+INSTRUCTIONS = {
+    r"kernels::dot_tiles::dot_tiles::avx(?:2|512)_vnni": "vpdpbusd",
+    r"kernels::dot_tiles::word_tiles::avx(?:2|512)_vnni": "vpdpwssd",
 }
 
 
@@ -44,11 +56,16 @@ ON_STACK = {
     r"layers::conv2d::passes::transform_filters::avx(?:2|512)": Room(36, "nine weights are transposed in an array"),
     r"layers::conv2d::passes::transform_filters_transposed::avx2": Room(24, WINDOW),
     r"layers::conv2d::passes::inverse_filters::avx2": Room(16, WINDOW),
-    r"layers::conv2d::passes::inverse_tiles::avx2": Room(76, WINDOW),
-    r"layers::conv2d::passes::inverse_tiles::avx512": Room(20, WINDOW),
+    r"layers::conv2d::passes::inverse_tiles::avx2": Room(80, WINDOW),
+    r"layers::conv2d::passes::inverse_tiles::avx512": Room(26, WINDOW),
     r"layers::conv2d::passes::finish_tiles::avx2": Room(120, WINDOW),
-    r"layers::conv2d::passes::finish_tiles::avx512": Room(20, WINDOW),
+    r"layers::conv2d::passes::finish_tiles::avx512": Room(34, WINDOW),
     r"layers::conv2d::passes::add_windows::avx(?:2|512)": Room(6, WINDOW),
+    r"integer::winograd::transform_windows::avx(?:2|512)(?:_vnni)?": Room(6, WINDOW),
+    r"integer::winograd::finish_tiles::avx2(?:_vnni)?": Room(90, WINDOW),
+    r"integer::winograd::finish_tiles::avx512(?:_vnni)?": Room(6, WINDOW),
+    r"integer::sum::add::avx2(?:_vnni)?": Room(20, CONSTANTS),
+    r"integer::sum::add::avx512(?:_vnni)?": Room(2, CONSTANTS),
     r"kernels::rows::sum_rows::avx(?:2|512)": Room(2, BESIDE),
     r"layers::average_pool::average::avx(?:2|512)": Room(2, CONSTANTS),
     r"layers::average_pool::spread::avx2": Room(2, CONSTANTS),
@@ -64,7 +81,7 @@ NARROW = {
 }
 
 LEVELS = {"avx2": "%ymm", "avx512": "%zmm"}  # with the registers that are as wide as they can be
-FUSED = re.compile(r"vfn?m(add|sub)")
+FUSED = re.compile(r"vfn?m(add|sub)|vpdp(busd|wssd)|vpmaddwd")  # of floats, of bytes, and of words
 SCALAR_FUSED = re.compile(r"vfn?m(add|sub)\d+s[sdh]")
 GATHER_OR_SCATTER = re.compile(r"vp?(gather|scatter)")
 VECTOR = re.compile(r"%[xyz]mm\d")
@@ -126,7 +143,9 @@ def faults_of_loops(kernel):
         for number in match.groups():
             expected *= int(number)
         register = LEVELS[level_of(kernel.name)]
-        found = [sum(1 for i in loop if FUSED.match(i.mnemonic) and register in i.text) for loop in loops]
+        wanted = INSTRUCTIONS.get(entry(INSTRUCTIONS, kernel.name)[0])
+        fused = re.compile(wanted) if wanted else FUSED
+        found = [sum(1 for i in loop if fused.match(i.mnemonic) and register in i.text) for loop in loops]
         most = max(found, default=0)
         if most == 0 or most % expected:
             faults.append(f"{most} multiply-adds of {register[1:]} in the inner loop of a tile that has {expected}")
@@ -148,7 +167,7 @@ def check(kernels):
     for level in LEVELS:
         if not any(level_of(kernel.name) == level for kernel in kernels):
             lines.append(f"no kernels for {level}: is this the program, with its symbols, for x86-64?")
-    for table in (TILES, ON_STACK, NARROW):
+    for table in (TILES, INSTRUCTIONS, ON_STACK, NARROW):
         matched = {entry(table, kernel.name)[0] for kernel in kernels}
         lines += [f"no kernel is called {pattern}, which the tables name" for pattern in table if pattern not in matched]
     for kernel in kernels:

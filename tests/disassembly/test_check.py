@@ -253,7 +253,8 @@ class Tiles(unittest.TestCase):
 
     def test_tables_and_levels_that_nothing_is_found_for(self):
         tiles = mock.patch.dict(check.TILES, {r"kernels::gone::avx2": 2}, clear=True)
-        with tiles, mock.patch.dict(check.ON_STACK, clear=True), mock.patch.dict(check.NARROW, clear=True):
+        others = (mock.patch.dict(table, clear=True) for table in (check.INSTRUCTIONS, check.ON_STACK, check.NARROW))
+        with tiles, next(others), next(others), next(others):
             faults = check.check([kernel("ret")])
         self.assertEqual(len(faults), 2)
         self.assertIn("no kernels for avx2", faults[0])

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Faults on purpose: each must end in an error that names the right rank, or in a recovery with the weights of the undisturbed run;
+# never in a hang, another result, an orphan or a leftover. Needs root (network namespaces, a small tmpfs) and iproute2.
+#   tests/faults.sh [--seed N] [--faults N] [--lanes N] [--record FILE]     # every way and transport; some ten minutes
+#   tests/faults.sh --kills [N] [--record FILE]                             # kill -9 at N random steps of six jobs, resumed each time
+#   tests/faults.sh --hostile [N] [--record FILE]                           # N hostile connections during a run
+set -euo pipefail
+here=$PWD
+cd "$(dirname "$0")/.."
+[[ $(id -u) == 0 ]] || { echo "error: network namespaces need root" >&2; exit 1; }
+command -v ip > /dev/null || apt-get install -y -qq iproute2 > /dev/null
+if [[ -z ${RINGSTEP:-} ]]; then
+    cargo build --release --quiet
+    export RINGSTEP=$PWD/target/release/ringstep
+fi
+repository=$PWD
+cd "$here" # where --record's path is relative to
+exec python3 "$repository/tests/faults/main.py" "$@"
