@@ -89,3 +89,19 @@ def circumstances(script, load, versions):
 
 def pytorch_version():
     return "PyTorch " + first_line([PYTHON, "-c", "import torch; print(torch.__version__)"])
+
+
+def report(title, lines, parts, args):
+    """Does the parts that `--only` leaves, each of which returns lines and whether it holds what it must; prints and, with
+    `--record`, writes all; and ends with 1 if one does not hold."""
+    holds, failures = True, []
+    for name, part in parts:
+        if args.only in (None, name):
+            said, held = part(args, failures)
+            lines, holds = lines + said, holds and held
+    for failure in failures:
+        lines += ["", failure]
+    print("\n".join(lines))
+    if args.record:
+        args.record.write_text("\n".join([title, "", *lines]) + "\n")
+    sys.exit(not holds)

@@ -32,24 +32,25 @@ def namespace(rank):
     return f"ringstep{rank}"
 
 
-def remove():
+def remove(ranks):
     quiet = {"stderr": subprocess.DEVNULL}
-    for rank in range(WORKERS):
+    for rank in range(ranks):
         subprocess.run(["ip", "netns", "del", namespace(rank)], **quiet)
         subprocess.run(["ip", "link", "del", f"ringstep-v{rank}"], **quiet)
     subprocess.run(["ip", "link", "del", BRIDGE], **quiet)
 
 
 @contextlib.contextmanager
-def limited_links(rate):
-    """A bridge, and a namespace a worker whose link passes no more than `rate`."""
-    remove()  # what a run that was killed has left
-    shape = ["root", "tbf", "rate", rate, "burst", "128kb", "latency", "50ms"]
+def limited_links(rate, ranks=WORKERS, queue="50ms"):
+    """A bridge, and a namespace a rank whose link passes no more than `rate` and drops what would wait longer than `queue`;
+    without a rate it passes all that it can."""
+    remove(ranks)  # what a run that was killed has left
+    shape = ["root", "tbf", "rate", rate, "burst", "128kb", "latency", queue]
     try:
         ip("link", "add", BRIDGE, "type", "bridge")
         ip("addr", "add", f"{NETWORK}.254/24", "dev", BRIDGE)
         ip("link", "set", BRIDGE, "up")
-        for rank in range(WORKERS):
+        for rank in range(ranks):
             name, outside = namespace(rank), f"ringstep-v{rank}"
             ip("netns", "add", name)
             ip("link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", name)
@@ -57,11 +58,12 @@ def limited_links(rate):
             ip("-n", name, "addr", "add", f"{NETWORK}.{rank + 1}/24", "dev", "eth0")
             ip("-n", name, "link", "set", "eth0", "up")
             ip("-n", name, "link", "set", "lo", "up")
-            subprocess.run(["tc", "qdisc", "add", "dev", outside, *shape], check=True)
-            subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", "eth0", *shape], check=True)
+            if rate is not None:
+                subprocess.run(["tc", "qdisc", "add", "dev", outside, *shape], check=True)
+                subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", "eth0", *shape], check=True)
         yield ["--meet", f"{NETWORK}.254", "--start-with", "ip netns exec ringstep{rank}"]
     finally:
-        remove()
+        remove(ranks)
 
 
 def compare(args, network):
