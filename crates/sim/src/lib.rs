@@ -25,6 +25,7 @@
 //! | threads that share cores | [`cores`] |
 //! | workers that fail | [`failures`] |
 //! | messages on their way, and whose turn it is | [`network`] |
+//! | messages that share links | [`flows`] |
 //! | what the collectives' code runs on | [`lane`] |
 //! | the workers, and what becomes of their times | [`simulation`] |
 //!
@@ -34,6 +35,7 @@ pub mod calibrate;
 pub mod cluster;
 pub mod cores;
 pub mod failures;
+pub mod flows;
 pub mod lane;
 pub mod network;
 pub mod plan;

@@ -3,24 +3,27 @@
 //! Links are as in [`Shaped`](ringstep_comm::transport::Shaped): a message of n bytes takes its sender's link out from s on,
 //! the moment at which that is free, for n/B seconds, and its receiver's link in from s + L on, or from when that is free,
 //! for as long. The sender goes on at the end of the first, the receiver at the end of the second. A link that may pass
-//! bursts lets so many bytes through at once after a pause: it is a token bucket.
+//! bursts lets so many bytes through at once after a pause: it is a token bucket. Where workers share their host's links, and at
+//! servers, whom many send to at once, messages [share links](crate::flows) instead.
 //!
 //! Each process has its own clock. As long as it shares nothing, moments depend on messages alone, not on who is simulated
 //! first: a process goes on as far as messages let it, and nothing is sorted. At a link or at cores that it shares with
-//! others of its host it depends on who else has come: for these it waits until everybody else has gone on as far as it can,
-//! and whoever is there waits for a later turn, or for a message that will come later.
+//! others it depends on who else has come: for these it waits until everybody else has gone on as far as it can, and whoever
+//! is there waits for a later turn, or for a message that will come later.
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use ringstep_comm::transport::Net;
+use ringstep_cpu::random::mix;
 
 use crate::cluster::Cluster;
 use crate::cores::Cores;
+use crate::flows::SharedLink;
 use crate::workload::Invalid;
 
 /// A mailbox that is empty gives back room for more messages than that.
@@ -29,6 +32,8 @@ const ROOM: usize = 64;
 const NOBODY: usize = usize::MAX;
 /// Waits for whoever comes.
 const ANYBODY: usize = usize::MAX - 1;
+/// Waits until what it has sent is on its way.
+const DRAIN: usize = usize::MAX - 2;
 
 /// What a process does, as a future that waits for messages.
 pub type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
@@ -39,8 +44,10 @@ pub struct Network<'a> {
     pub(crate) cluster: &'a Cluster,
     uplink: Link,
     inside: Link,
-    /// Whether workers of each host share its links to others.
-    pub(crate) shares_links: Vec<bool>,
+    /// Whether several messages are on links between hosts at once.
+    pub(crate) shares_uplinks: bool,
+    /// The same of links within hosts.
+    shares_inside: bool,
     /// Whether hosts may have too few cores for all their threads.
     pub(crate) crowded: bool,
     state: RefCell<State>,
@@ -60,8 +67,16 @@ impl Link {
         Self { seconds_per_byte, latency: net.latency.as_secs_f64(), credit: burst * seconds_per_byte }
     }
 
+    /// Whether everything passes at once.
+    fn is_instant(&self) -> bool {
+        self.seconds_per_byte == 0.0
+    }
+
     /// Takes the link for so many bytes from a moment on, or from when it is free; says from when and until when.
     fn take(&self, free: &mut f64, from: f64, bytes: usize) -> (f64, f64) {
+        if self.is_instant() {
+            return (from, from);
+        }
         let start = free.max(from - self.credit);
         *free = start + bytes as f64 * self.seconds_per_byte;
         (start.max(from), free.max(from))
@@ -72,6 +87,14 @@ struct State {
     /// When each link is free: those of the hosts, then those of the workers within their hosts.
     out: Vec<f64>,
     into: Vec<f64>,
+    /// The same links, where messages share them: out and into each.
+    shared: Vec<SharedLink>,
+    /// When the next message of each is through.
+    shared_next: Vec<f64>,
+    /// What is on its way over shared links, and waits to be, from one worker to another.
+    connections: HashMap<usize, Connection>,
+    /// Messages over shared links so far.
+    drawn: u32,
     processes: Vec<Process>,
     hosts: Vec<Host>,
     /// Those that can go on, in any order.
@@ -97,10 +120,23 @@ struct Process {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Message {
     pub from: usize,
-    /// When it began to leave, and when all of it had.
+    /// When it began to leave, and when all of it had; if it has arrived, when it did.
     pub start: f64,
     pub end: f64,
     pub bytes: usize,
+    pub arrived: bool,
+}
+
+/// What goes from one worker to another over shared links, in this order. The first is on its way.
+#[derive(Debug, Default)]
+struct Connection {
+    messages: VecDeque<usize>,
+    /// Bytes of all of them.
+    bytes: usize,
+    /// Of the first: when it began to leave, how many links it has not passed, and its weight there.
+    start: f64,
+    left: usize,
+    weight: f64,
 }
 
 #[derive(Debug, Clone)]
@@ -115,11 +151,11 @@ struct Host {
     over: usize,
 }
 
-/// Processes have their numbers; hosts, whose cores are to be looked at, those after them.
+/// Processes have their numbers; hosts, whose cores are to be looked at, those after them; and shared links those after that.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Turn {
-    at: f64,
-    who: usize,
+pub(crate) struct Turn {
+    pub at: f64,
+    pub who: usize,
 }
 
 impl Eq for Turn {}
@@ -142,9 +178,6 @@ impl<'a> Network<'a> {
     pub fn new(cluster: &'a Cluster) -> Self {
         let world = cluster.topology.world();
         let hosts = cluster.topology.hosts().iter().max().map_or(0, |last| last + 1);
-        let mut workers = vec![0; hosts];
-        cluster.topology.hosts().iter().for_each(|&host| workers[host] += 1);
-        let shares_links = workers.into_iter().map(|workers| workers > 1).collect();
         let process =
             |_| Process { clock: 0.0, waits_for: NOBODY, mailbox: VecDeque::new(), told: VecDeque::new(), sent: 0 };
         let (crowded, cores) =
@@ -153,6 +186,10 @@ impl<'a> Network<'a> {
         let state = RefCell::new(State {
             out: vec![0.0; hosts + world],
             into: vec![0.0; hosts + world],
+            shared: vec![SharedLink::default(); 2 * (hosts + world)],
+            shared_next: vec![f64::INFINITY; 2 * (hosts + world)],
+            connections: HashMap::new(),
+            drawn: 0,
             processes: (0..2 * world).map(process).collect(),
             hosts: vec![host; hosts],
             queue: VecDeque::new(),
@@ -160,7 +197,14 @@ impl<'a> Network<'a> {
             now: 0.0,
         });
         let [uplink, inside] = [cluster.uplink, cluster.inside].map(|net| Link::new(net, cluster.burst));
-        Self { cluster, uplink, inside, shares_links, crowded, state }
+        let shares_uplinks = !uplink.is_instant() && cluster.topology.largest_host() > 1;
+        Self { cluster, uplink, inside, shares_uplinks, shares_inside: false, crowded, state }
+    }
+
+    /// The same where some ranks are servers, with whom many exchange something at once.
+    pub(crate) fn with_servers(self) -> Self {
+        let (shares_uplinks, shares_inside) = (!self.uplink.is_instant(), !self.inside.is_instant());
+        Self { shares_uplinks, shares_inside, ..self }
     }
 
     fn world(&self) -> usize {
@@ -192,6 +236,12 @@ impl<'a> Network<'a> {
             debug_assert!(at >= state.now, "turns are in the order of time");
             state.now = at;
             let Some(host) = who.checked_sub(state.processes.len()) else { return Some(who) };
+            if let Some(link) = host.checked_sub(state.hosts.len()) {
+                if at == state.shared_next[link] {
+                    self.passed(state, link);
+                }
+                continue;
+            }
             // A look at a host's cores that something has begun on since is for nothing.
             if at == state.hosts[host].next {
                 if let Some(process) = state.hosts[host].cores.end(at) {
@@ -222,7 +272,9 @@ impl<'a> Network<'a> {
 
     /// Waits for a process's turn at what it shares with others, from this moment on.
     pub(crate) async fn turn(&self, process: usize, moment: f64) {
-        let at = self.wait_until(process, moment);
+        // Of what came over shared links one hears when all of it is there, and not before.
+        let now = self.state.borrow().now;
+        let at = self.wait_until(process, moment.max(now));
         self.state.borrow_mut().calendar.push(Turn { at, who: process });
         a_turn().await;
     }
@@ -320,10 +372,9 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// Whether a worker shares its link to another.
-    pub(crate) fn shares_link(&self, rank: usize, other: usize) -> bool {
-        let topology = &self.cluster.topology;
-        self.shares_links[topology.hosts()[rank]] && !topology.are_near(rank, other)
+    /// Whether messages of these two share links with others.
+    pub(crate) fn shares_links(&self, one: usize, other: usize) -> bool {
+        if self.cluster.topology.are_near(one, other) { self.shares_inside } else { self.shares_uplinks }
     }
 
     fn link(&self, one: usize, other: usize) -> Link {
@@ -343,14 +394,89 @@ impl<'a> Network<'a> {
         let free = &mut state.out[self.place(from, to, hosts)];
         let (start, end) = self.link(from, to).take(free, state.processes[from].clock, bytes);
         state.processes[from].sent += data as u64;
-        state.processes[to].mailbox.push_back(Message { from, start, end, bytes });
+        state.processes[to].mailbox.push_back(Message { from, start, end, bytes, arrived: false });
         state.wake(to, from);
         let buffered = self.cluster.buffer * self.link(from, to).seconds_per_byte;
         (end - buffered).max(state.processes[from].clock)
     }
 
+    /// Sends over links that are shared, from this turn on.
+    pub(crate) fn send_shared(&self, from: usize, to: usize, data: usize) {
+        let state = &mut *self.state.borrow_mut();
+        let bytes = data + self.cluster.header;
+        state.processes[from].sent += data as u64;
+        let connection = state.connections.entry(from * self.world() + to).or_default();
+        connection.messages.push_back(bytes);
+        connection.bytes += bytes;
+        if connection.messages.len() == 1 {
+            self.set_off(state, from, to);
+        }
+    }
+
+    /// The first message of a connection begins to leave.
+    fn set_off(&self, state: &mut State, from: usize, to: usize) {
+        let (who, link, now) = (from * self.world() + to, self.link(from, to), state.now);
+        let weight = 0.5 + f64::from(mix(state.drawn, 0)) / f64::from(u32::MAX);
+        state.drawn += 1;
+        let connection = state.connections.get_mut(&who).expect("it has a message");
+        (connection.start, connection.left, connection.weight) = (now, 2, weight);
+        let seconds = connection.messages[0] as f64 * link.seconds_per_byte;
+        let hosts = state.hosts.len();
+        for shared in [2 * self.place(from, to, hosts), 2 * self.place(to, from, hosts) + 1] {
+            state.shared[shared].begin(now, who, weight, seconds, link.credit);
+            state.look_at_link(shared);
+        }
+    }
+
+    /// A message is through with a shared link.
+    fn passed(&self, state: &mut State, link: usize) {
+        let connections = &state.connections;
+        let Some(who) = state.shared[link].end(state.now, |who| connections[&who].weight) else { return };
+        state.look_at_link(link);
+        let (from, to) = (who / self.world(), who % self.world());
+        let connection = state.connections.get_mut(&who).expect("its message was on the link");
+        connection.left -= 1;
+        if connection.left > 0 {
+            return;
+        }
+        let bytes = connection.messages.pop_front().expect("its message was on the link");
+        connection.bytes -= bytes;
+        let goes_on = !connection.messages.is_empty();
+        let latency = self.link(from, to).latency;
+        let (start, end) = (connection.start + latency, state.now + latency);
+        state.processes[to].mailbox.push_back(Message { from, start, end, bytes, arrived: true });
+        state.wake(to, from);
+        if state.processes[from].waits_for == DRAIN {
+            state.processes[from].waits_for = NOBODY;
+            state.queue.push_back(from);
+        }
+        if goes_on {
+            self.set_off(state, from, to);
+        }
+    }
+
+    /// Waits until no more is left to be sent from one worker to another than what the system takes of it.
+    /// Says when that is.
+    pub(crate) async fn drained(&self, from: usize, to: usize) -> f64 {
+        let (who, mut waited) = (from * self.world() + to, false);
+        poll_fn(|_| {
+            let state = &mut *self.state.borrow_mut();
+            let left = state.connections.get(&who).map_or(0, |connection| connection.bytes);
+            let process = &mut state.processes[from];
+            if left as f64 <= self.cluster.buffer {
+                return Poll::Ready(if waited { state.now } else { process.clock });
+            }
+            (process.waits_for, waited) = (DRAIN, true);
+            Poll::Pending
+        })
+        .await
+    }
+
     /// Receives a message that has begun to leave, and says from when to when it arrives.
     pub(crate) fn receive(&self, rank: usize, message: Message) -> (f64, f64) {
+        if message.arrived {
+            return (message.start, message.end);
+        }
         let state = &mut *self.state.borrow_mut();
         let (link, hosts) = (self.link(rank, message.from), state.hosts.len());
         let place = self.place(rank, message.from, hosts);
@@ -402,6 +528,18 @@ impl State {
         if [from, ANYBODY].contains(&self.processes[process].waits_for) {
             self.processes[process].waits_for = NOBODY;
             self.queue.push_back(process);
+        }
+    }
+
+    /// Looks at a shared link when its next message is through.
+    fn look_at_link(&mut self, link: usize) {
+        let next = self.shared[link].next();
+        self.shared_next[link] = next.unwrap_or(f64::INFINITY);
+        if let Some(at) = next {
+            // Rounding must not lead back in time.
+            self.shared_next[link] = at.max(self.now);
+            let who = self.processes.len() + self.hosts.len() + link;
+            self.calendar.push(Turn { at: self.shared_next[link], who });
         }
     }
 

@@ -14,7 +14,7 @@ use crate::slow::Slowness;
 use crate::workload::{Invalid, Slice, Sync, Workload};
 
 /// Steps of a worker that servers serve, the first of which does not count.
-const SERVED_STEPS: usize = 9;
+const SERVED_STEPS: usize = 33;
 
 /// What is not known before it happens, or cannot be.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

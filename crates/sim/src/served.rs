@@ -52,7 +52,7 @@ pub(crate) fn simulate(cluster: &Cluster, workload: &Workload, served: &Served) 
     let workers = served.job.workers;
     let colocated = served.job.sync.held_by() == Some(ringstep_train::strategy::Servers::Colocated);
     let cluster = cluster.with_servers(served.shards.len(), colocated);
-    let network = Network::new(&cluster);
+    let network = Network::new(&cluster).with_servers();
     let servers = Servers::new(&network, served);
     let records = RefCell::new(Records { workers: vec![Done::default(); workers], spans: Vec::new() });
     let job = Crew { workload, served, network: &network, servers: &servers, records: &records };
