@@ -75,8 +75,9 @@ pub fn workload(job: &Job, profile: &Profile, cluster: &Cluster) -> Result<Workl
             };
             let statistics: usize = parameters.iter().filter(|tensor| !tensor.trained).map(|t| t.range().len()).sum();
             let of = |exchange, algorithm| Slice { exchange, algorithm, ready: backward };
-            // Who is late is waited for; then come the numbers of images and steps, and what is averaged.
-            let mut slices = vec![of(Exchange::Meet, None), of(Exchange::AllReduce { elements: 2, size: 8 }, None)];
+            // Who is late is waited for; then come the number of images and each worker's of steps, and what is averaged.
+            let counts = Exchange::AllReduce { elements: 1 + workers, size: 8 };
+            let mut slices = vec![of(Exchange::Meet, None), of(counts, None)];
             if statistics > 0 {
                 slices.push(of(Exchange::of_f32s(statistics), algorithm));
             }

@@ -45,8 +45,9 @@ pub enum Round {
     Every(usize),
     /// After every epoch.
     EveryEpoch,
-    /// After the step in which so many seconds since the last average are over. Workers share the steps of the job then:
-    /// it ends when all together have done as many as there would be otherwise, of which a fast one does more.
+    /// After the step in which so many seconds since the last average are over. Workers share the steps of the job then, of which
+    /// a fast one does more: it ends when all together have done as many as there would be otherwise, or when what is left is
+    /// less than a step of each.
     Period(f64),
 }
 
@@ -62,6 +63,8 @@ pub struct LocalSgd {
     since: usize,
     total: usize,
     began: Instant,
+    /// By period, the most steps that this worker may take in this round.
+    share: usize,
     /// If differences are sent instead of models.
     differences: Option<Differences>,
 }
@@ -105,12 +108,17 @@ impl LocalSgd {
             let reducer = Reducer::new(job, algorithm, model, slices, Content::Parameters, world);
             Differences { anchor, reducer, rounds: 0 }
         });
-        Self { round, algorithm, labels, epoch, budget, since: 0, total: 0, began: Instant::now(), differences }
+        let (began, share) = (Instant::now(), schedule.steps);
+        Self { round, algorithm, labels, epoch, budget, since: 0, total: 0, began, share, differences }
     }
 
-    /// The workers have equal models now, and have taken so many steps together.
-    pub fn begin(&mut self, total: usize) {
-        (self.since, self.total, self.began) = (0, total, Instant::now());
+    /// The workers have equal models now, and have taken so many steps each, in step.
+    pub fn begin(&mut self, workers: usize, steps: usize) {
+        self.begin_round(workers * steps, (self.budget / workers).saturating_sub(steps));
+    }
+
+    fn begin_round(&mut self, total: usize, share: usize) {
+        (self.since, self.total, self.began, self.share) = (0, total, Instant::now(), share);
     }
 
     /// The model that all workers have now.
@@ -128,7 +136,7 @@ impl LocalSgd {
             Round::Every(steps) => self.since == steps,
             Round::EveryEpoch => (turn.step + 1).is_multiple_of(self.epoch),
             Round::Period(seconds) => {
-                self.began.elapsed().as_secs_f64() >= seconds || self.total + self.since >= self.budget
+                self.began.elapsed().as_secs_f64() >= seconds || self.since == self.share
             }
         };
         if over {
@@ -151,10 +159,13 @@ impl LocalSgd {
         let workers = world.workers_for(self.labels.counts);
         // Who comes late from a slow step is waited for.
         workers.meet()?;
-        let own = replica.take_images();
-        let mut sums = [own as f64, self.since as f64];
-        workers.all_reduce(&mut sums, Op::Sum, How::default())?;
-        let [images, steps] = sums;
+        let (own, rank) = (replica.take_images(), workers.rank());
+        // The images of all, and the steps of each.
+        let mut counts = vec![0.0; 1 + workers.world()];
+        (counts[0], counts[1 + rank]) = (own as f64, self.since as f64);
+        workers.all_reduce(&mut counts, Op::Sum, How::default())?;
+        let images = counts[0];
+        let steps: Vec<usize> = counts[1..].iter().map(|&steps| steps as usize).collect();
         let weight = weight_in_average(own, images as usize, workers.world());
         let Labels { statistics, average, .. } = self.labels;
         let mut mean = |label: u16, numbers: &mut [f32]| {
@@ -172,7 +183,8 @@ impl LocalSgd {
                 differences.average(workers, replica.model.values_mut(), share)?;
             }
         }
-        self.begin(self.total + steps as usize);
+        let total = self.total + steps.iter().sum::<usize>();
+        self.begin_round(total, share_of(self.budget.saturating_sub(total), &steps, rank));
         Ok(())
     }
 }
@@ -197,6 +209,18 @@ pub fn weight_in_average(own_images: usize, all_images: usize, workers: usize) -
     (own_images as f64 * workers as f64 / all_images as f64) as f32
 }
 
+/// What a worker may take of the steps that are left, which are at least one each, if workers that have taken so many in the same
+/// time are to be through with them at the same time.
+fn share_of(left: usize, steps: &[usize], rank: usize) -> usize {
+    let (sure, all) = (steps.len(), steps.iter().sum::<usize>().max(1) as u128);
+    // Those of the workers before this one end where its own begin, so that together they are all that are left.
+    let until = |rank: usize| {
+        let before: usize = steps[..rank].iter().sum();
+        (before as u128 * left.saturating_sub(sure) as u128 / all) as usize
+    };
+    1 + until(rank + 1) - until(rank)
+}
+
 impl Strategy for LocalSgd {
     /// By period, the step of the job is that of a worker as fast as this one has been since the last average.
     fn before(
@@ -207,7 +231,7 @@ impl Strategy for LocalSgd {
     ) -> Result<Next, WorkerError> {
         Ok(match self.round {
             Round::Every(_) | Round::EveryEpoch => progress.next(),
-            Round::Period(_) if self.total >= self.budget => Next::End,
+            Round::Period(_) if self.budget.saturating_sub(self.total) < world.workers().world() => Next::End,
             Round::Period(_) => {
                 let step = self.total / world.workers().world() + self.since;
                 Next::Step(step.min(progress.of - 1))
@@ -228,6 +252,7 @@ impl Strategy for LocalSgd {
     fn state(&mut self, state: &mut State<'_>) {
         state.count("since", &mut self.since);
         state.count("total", &mut self.total);
+        state.count("share", &mut self.share);
         let mut seconds = self.began.elapsed().as_secs_f64();
         state.number("seconds", &mut seconds);
         self.began = moment_before(seconds);
@@ -258,5 +283,27 @@ impl Strategy for LocalSgd {
     /// By period, workers are not at the same step when they meet.
     fn replicas_equal(&self) -> bool {
         self.since == 0 && !matches!(self.round, Round::Period(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Every worker has a step at least, all together have what is left, and each has as much of it as of the last round.
+        #[test]
+        fn what_is_left_is_shared_out(steps in prop::collection::vec(1usize..1000, 1..9), more in 0usize..10_000) {
+            let left = steps.len() + more;
+            let shares: Vec<usize> = (0..steps.len()).map(|rank| share_of(left, &steps, rank)).collect();
+            prop_assert_eq!(shares.iter().sum::<usize>(), left);
+            let all: usize = steps.iter().sum();
+            for (share, taken) in shares.into_iter().zip(steps) {
+                let expected = 1.0 + more as f64 * taken as f64 / all as f64;
+                prop_assert!(share >= 1 && (share as f64 - expected).abs() <= 1.0, "{share}, not {expected}");
+            }
+        }
     }
 }

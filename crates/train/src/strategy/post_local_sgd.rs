@@ -47,7 +47,7 @@ impl Strategy for PostLocalSgd {
     ) -> Result<Next, WorkerError> {
         if !self.switched && progress.done == self.switch_at {
             self.switched = true;
-            self.late.begin(world.workers().world() * progress.done);
+            self.late.begin(world.workers().world(), progress.done);
             self.late.anchor(replicas[0].model.values_mut());
             // What was trained on together is no reason to weigh one model more than another.
             replicas[0].take_images();
