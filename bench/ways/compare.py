@@ -21,7 +21,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from common.run import circumstances, report, run, table
 
 SYNCHRONOUS = "ddp"
-WAYS = ["gather-scatter", "all-reduce", "parameter-server", "stale", "async", "local-sgd", "post-local-sgd", "diloco", "sma"]
+WAYS = ["gather-scatter", "all-reduce", "data-parallel", "parameter-server", "stale", "async", "local-sgd", "post-local-sgd"]
+WAYS += ["diloco", "sma", "none"]
 COMPRESSIONS = ["fp16", "bf16", "int8", "int4", "sign", "top-k", "random-k", "threshold", "dgc", "power-sgd"]
 POINTS = {"async": 1.0, "sign": 1.0}  # that accuracy may be off by; the others by half a point
 SLOW = "0:4+1:4+2:4+3:16"

@@ -174,7 +174,8 @@ impl<'a> Records<'a> {
         let Self { run, accounts, restarts, departed, .. } = self;
         let departed: Vec<Epoch> = departed.into_iter().flat_map(|(.., epochs)| epochs).collect();
         let summary = sum_up(&run.name, &run.job, &ranks, &accounts, &departed, run.target)?;
-        let summary = Summary { restarts, ..summary };
+        let repeatable = summary.repeatable && !run.learners_found;
+        let summary = Summary { restarts, repeatable, ..summary };
         self.bar.finish(&summary);
         Ok((Some(Row { run, summary, steps: accounts.steps, ranks: accounts.ranks, spans }), interrupted))
     }
@@ -302,6 +303,7 @@ impl Listener for Records<'_> {
                 }
                 self.dir.record_steps(run, self.accounts.add(rank, steps))?;
             }
+            Message::Report(Report::Closing(closing)) => self.accounts.add_closing(rank, closing),
             Message::Report(Report::Spans(mut spans)) => {
                 spans.iter_mut().for_each(|span| span.began += self.accounts.earlier());
                 self.trace.add(rank, &spans)?;

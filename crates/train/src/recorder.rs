@@ -115,9 +115,10 @@ impl Recorder {
     }
 
     /// What came after the last step is over, too.
-    pub fn end(&mut self, world: &mut World<'_>, replicas: &[Replica<'_>]) {
+    pub fn end(&mut self, world: &mut World<'_>, replicas: &[Replica<'_>]) -> Step {
         let [began, ended] = self.clock.since_last_step();
         self.close(world, replicas, [began, ended]);
+        std::mem::take(&mut self.open)
     }
 
     /// Seconds by which moments may be off, now that ranks have agreed again.

@@ -147,7 +147,7 @@ fn curves(rows: &[Row], look: &Look, images: usize) -> String {
         false => {
             let silent = match silent.is_empty() {
                 true => String::new(),
-                false => format!(" Nothing was sent by {}.", list(&silent, "; ", " and ")),
+                false => format!(" {} sent nothing before the end.", list(&silent, "; ", " and ")),
             };
             format!(
                 "<h3>Over bytes</h3>{}<p>Data that the busiest rank had sent by then, on an axis of factors.{}</p>",

@@ -31,7 +31,7 @@ pub struct CompressFlags {
     /// Epochs in which dgc sends more than it keeps to later [default: 4]
     #[arg(long, value_name = "EPOCHS", hide_short_help = true)]
     pub sparsity_warm_up: Option<i64>,
-    /// Clip the gradients of dgc to this norm over all workers [default: they are not clipped]
+    /// Clip each bucket of dgc's gradients to this norm over all workers [default: they are not clipped]
     #[arg(long, value_name = "NORM", hide_short_help = true)]
     pub clip_norm: Option<f64>,
     /// Add what was not sent to the numbers of the next step [default: true where the method needs it]

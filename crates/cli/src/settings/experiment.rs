@@ -87,12 +87,20 @@ impl Experiment {
     pub fn with_learners(self, mode: Mode, find: &dyn Fn(&Run) -> Result<usize>) -> Result<(Self, Vec<Run>)> {
         let rows = if self.rows.is_empty() { vec![Settings::default()] } else { self.rows };
         let mut rows = rows.iter().map(|row| row.over(&self.common)).collect::<Result<Vec<_>>>()?;
-        for row in rows.iter_mut().filter(|row| row.sync.leaves_learners_open()) {
+        // Of each run, whether its row leaves that open: a row may have several.
+        let mut open = Vec::new();
+        for row in &mut rows {
             let (_, runs) = Self { common: row.clone(), rows: Vec::new() }.resolve(mode)?;
-            let run = runs.iter().find(|run| matches!(run.job.sync, SyncMethod::Sma { .. }));
-            row.sync.learners = Some(NumberOr::Number(find(run.expect("learners belong to sma"))? as i64));
+            let is_sma = |run: &&Run| matches!(run.job.sync, SyncMethod::Sma { .. });
+            open.extend(runs.iter().map(|run| row.sync.leaves_learners_open() && is_sma(&run)));
+            if row.sync.leaves_learners_open() {
+                let run = runs.iter().find(is_sma);
+                row.sync.learners = Some(NumberOr::Number(find(run.expect("learners belong to sma"))? as i64));
+            }
         }
-        Self { common: Settings::default(), rows }.resolve(mode)
+        let (experiment, mut runs) = Self { common: Settings::default(), rows }.resolve(mode)?;
+        runs.iter_mut().zip(open).for_each(|(run, open)| run.learners_found = open);
+        Ok((experiment, runs))
     }
 
     /// The experiment of these rows: what is the same in all of them is common.
@@ -274,7 +282,11 @@ mod tests {
         let (experiment, runs) = experiment.with_learners(Mode::Compare, &|_| Ok(3)).unwrap();
         assert!(!experiment.leaves_learners_open());
         assert_eq!(runs.iter().map(|run| run.job.sync.learners()).collect::<Vec<_>>(), [1, 3, 2]);
-        assert_eq!(experiment.clone().resolve(Mode::Compare).unwrap(), (experiment, runs));
+        assert_eq!(runs.iter().map(|run| run.learners_found).collect::<Vec<_>>(), [false, true, false]);
+        // What was found is repeated.
+        let again = experiment.clone().resolve(Mode::Compare).unwrap();
+        let runs = runs.into_iter().map(|run| Run { learners_found: false, ..run }).collect();
+        assert_eq!(again, (experiment, runs));
     }
 
     #[test]

@@ -94,6 +94,13 @@ impl FromStr for Link {
 
     fn from_str(text: &str) -> Result<Self, Refusal> {
         let mut net = Net { bytes_per_second: f64::INFINITY, latency: Duration::ZERO };
+        let names: Vec<&str> =
+            text.split(',').filter_map(|part| part.split_once('=')).map(|(name, _)| name.trim()).collect();
+        if let [first, .., last] = names[..]
+            && first == last
+        {
+            return Err(anyhow!("--net {text}: {first} is given twice").into());
+        }
         for part in text.split(',') {
             match part.split_once('=').map(|(name, value)| (name.trim(), value.trim())) {
                 Some(("bandwidth", value)) => {
@@ -204,6 +211,7 @@ mod tests {
             ("100Mbit", "--net 100Mbit: write bandwidth=100Mbit,latency=1ms, or one of the two"),
             ("bandwidth=100", "--net bandwidth=100: write 100Mbit or 10MB, a second"),
             ("bandwidth=0Mbit", "--net bandwidth=0Mbit: a bandwidth is at least 1kbit a second"),
+            ("latency=1ms,latency=2ms", "--net latency=1ms,latency=2ms: latency is given twice"),
             ("bandwidth=-1Gbit", "--net bandwidth=-1Gbit: a bandwidth is at least 1kbit a second"),
             ("bandwidth=1Mbit,latency=1h", "--net latency=1h: write 50us, 1ms or 0.1s"),
             ("latency=-1ms", "--net latency=-1ms: a latency is at least 0 and at most 10s"),

@@ -35,6 +35,8 @@ pub struct Run {
     pub keep_checkpoints: usize,
     /// What becomes of it if workers die.
     pub faults: Faults,
+    /// Whether its number of learners was measured: another time it may be another one.
+    pub learners_found: bool,
 }
 
 /// Which of the two commands asks.
@@ -173,7 +175,19 @@ impl Settings {
                 ensure!(whole, "--elastic {elastic}: pieces of --shard contiguous cannot be shared out anew");
             }
             let (name, title, data) = (String::new(), String::new(), plan.clone());
-            Ok(Run { name, title, job, data, workers, target, checkpoint_every, keep_checkpoints, faults })
+            let learners_found = false;
+            Ok(Run {
+                name,
+                title,
+                job,
+                data,
+                workers,
+                target,
+                checkpoint_every,
+                keep_checkpoints,
+                faults,
+                learners_found,
+            })
         };
         choices.all(mode).into_iter().map(run).collect()
     }

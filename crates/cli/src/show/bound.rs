@@ -56,7 +56,12 @@ fn bound(name: &str, split: &Split, traffic: Traffic) -> String {
     let mut sentence = format!("{name}: {most} takes {} of a step", percent(seconds, whole));
     if most == COMMUNICATION {
         let Traffic { messages, bytes_a_message } = traffic;
-        sentence += &format!(" (busiest rank: {messages} messages of {})", bytes(bytes_a_message));
+        // What is sent in the end alone is less than a message a step.
+        sentence += &match messages {
+            0 => String::new(),
+            1 => format!(" (busiest rank: a message of {})", bytes(bytes_a_message)),
+            _ => format!(" (busiest rank: {messages} messages of {})", bytes(bytes_a_message)),
+        };
     }
     if next_seconds >= seconds / 2.0 {
         sentence += &format!(", {next} {}", percent(next_seconds, whole));

@@ -7,6 +7,7 @@ use ringstep_train::{Job, SyncMethod};
 use super::bound::ranks;
 use super::units::list;
 use crate::report::twins;
+use crate::settings::Run;
 use crate::train::Row;
 
 /// Sentences about several rows.
@@ -72,7 +73,7 @@ fn straggler(slow: &[Slow], workers: usize, mut kept: Vec<Kept<'_>>) -> String {
 fn unrepeatable(rows: &[Row]) -> Option<String> {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for row in rows.iter().filter(|row| !row.summary.repeatable) {
-        let (reason, title) = (reason(row.run.job.sync), row.run.title.as_str());
+        let (reason, title) = (reason(&row.run), row.run.title.as_str());
         match reasons.iter_mut().find(|(known, _)| *known == reason) {
             Some((_, titles)) => titles.push(title),
             None => reasons.push((reason, vec![title])),
@@ -83,11 +84,13 @@ fn unrepeatable(rows: &[Row]) -> Option<String> {
     (!told.is_empty()).then(|| format!("Not repeatable bit for bit: {}.", list(&told, "; ", "; ")))
 }
 
-fn reason(sync: SyncMethod) -> &'static str {
+fn reason(run: &Run) -> &'static str {
+    let sync = run.job.sync;
     match (sync, sync.round()) {
         (SyncMethod::Async { .. }, _) => "gradients are applied as they arrive",
         (SyncMethod::Stale { .. }, _) => "what a worker reads depends on how far the others are",
         (_, Some(Round::Period(_))) => "averages are taken by the clock",
+        _ if run.learners_found => "its number of learners was measured",
         _ => "it depends on times",
     }
 }

@@ -98,6 +98,8 @@ pub struct Accounts {
     lockstep: bool,
     /// Steps of each rank that are not summed up yet.
     open: Vec<VecDeque<Step>>,
+    /// What ranks did after their last steps.
+    closing: Vec<(usize, Step)>,
     /// The exchanges in them.
     met: HashMap<Key, Met>,
     /// Of each worker and each server, how stale the worker's next steps were, as the server saw it.
@@ -137,6 +139,7 @@ impl Accounts {
             workers,
             lockstep,
             open: vec![VecDeque::new(); ranks],
+            closing: Vec::new(),
             met: HashMap::new(),
             staleness: vec![vec![VecDeque::new(); servers]; workers],
             sent: vec![Vec::new(); ranks],
@@ -190,12 +193,7 @@ impl Accounts {
     /// A rank has reported steps; returns what can be summed up now.
     pub fn add(&mut self, rank: usize, steps: Vec<Step>) -> &[StepSummary] {
         for step in &steps {
-            for exchange in &step.exchanges {
-                let new = Met { last: exchange.began, reported: 0, counted: 0 };
-                let met = self.met.entry(exchange.key()).or_insert(new);
-                met.last = met.last.max(exchange.began);
-                met.reported += 1;
-            }
+            self.meet(step);
             if let Some(server) = rank.checked_sub(self.workers) {
                 for &(worker, staleness) in &step.observed {
                     self.staleness[worker][server].push_back(staleness);
@@ -207,10 +205,29 @@ impl Accounts {
         self.settle(Self::is_reported)
     }
 
-    /// All ranks have said all that they say; returns what could not be summed up before. What a worker exchanges with a
-    /// server after its last step is reported by the server alone.
+    /// A rank has reported what it did after its last step. That is no step, but it may have waited there for others.
+    pub fn add_closing(&mut self, rank: usize, closing: Step) {
+        self.meet(&closing);
+        self.closing.push((rank, closing));
+        self.settle(Self::is_reported);
+    }
+
+    /// Remembers when a rank came to the exchanges of a step.
+    fn meet(&mut self, step: &Step) {
+        for exchange in &step.exchanges {
+            let new = Met { last: exchange.began, reported: 0, counted: 0 };
+            let met = self.met.entry(exchange.key()).or_insert(new);
+            met.last = met.last.max(exchange.began);
+            met.reported += 1;
+        }
+    }
+
+    /// All ranks have said all that they say; returns what could not be summed up before.
     pub fn finish(&mut self) -> &[StepSummary] {
         let before = self.steps.len();
+        for (rank, closing) in std::mem::take(&mut self.closing) {
+            self.ranks[rank].shares += split(&closing, |exchange| self.met[&exchange.key()].last);
+        }
         self.settle(|_, _| true);
         // Steps that others never came to are not summed up: what is remembered is what was.
         for (rank, marks) in self.marks.iter_mut().enumerate() {
@@ -385,6 +402,21 @@ mod tests {
         };
         let ranks = [message(1, 0, 1, 6), message(1, 0, 5, 6), message(1, 2, 2, 8)];
         assert_eq!(summed(&ranks).waiting * SECOND * 3.0, 4.0);
+    }
+
+    /// Workers that step alone meet for the final model: who has been waiting there is in no step's sum, but in its rank's.
+    #[test]
+    fn who_waits_in_the_end_waits() {
+        let mut accounts = Accounts::of(2, 0, true);
+        let closing = |began| Step { began, exchanges: vec![exchange(0, [began, 9], false)], ..step(0, 10, &[]) };
+        for (rank, ended) in [3, 8].into_iter().enumerate() {
+            accounts.add(rank, vec![step(ended, ended, &[])]);
+            accounts.add_closing(rank, closing(ended));
+        }
+        accounts.finish();
+        assert_eq!((accounts.steps.len(), accounts.steps[0].waiting), (1, 0.0));
+        let totals = |total: &Total| (total.steps, total.shares.waiting, total.shares.exposed);
+        assert_eq!(accounts.ranks.iter().map(totals).collect::<Vec<_>>(), [(1, 5, 1), (1, 0, 1)]);
     }
 
     #[test]
