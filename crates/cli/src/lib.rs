@@ -39,6 +39,7 @@ mod memory;
 mod mpi;
 mod names;
 mod peak_memory;
+mod prediction;
 mod quantize;
 #[cfg(test)]
 #[path = "../../../fuzz/replay.rs"]

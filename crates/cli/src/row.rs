@@ -14,6 +14,7 @@ use ringstep_train::trace::Span;
 
 use crate::checkpoints::{self, Found, RankSoFar, Vault};
 use crate::launch::{self, Interrupted, Interrupts, Listener, Loss, Message, Next, Origin, Resume, Seat, Site, Task};
+use crate::prediction;
 use crate::run_dir::{RunDir, WEIGHTS};
 use crate::settings::Run;
 use crate::show::{Progress, RunProgress};
@@ -175,7 +176,9 @@ impl<'a> Records<'a> {
         let departed: Vec<Epoch> = departed.into_iter().flat_map(|(.., epochs)| epochs).collect();
         let summary = sum_up(&run.name, &run.job, &ranks, &accounts, &departed, run.target)?;
         let repeatable = summary.repeatable && !run.learners_found;
-        let summary = Summary { restarts, repeatable, ..summary };
+        let basis = ranks[0].outcome.basis.as_deref();
+        let predicted_seconds_per_step = basis.and_then(|basis| prediction::step_seconds(&run.job, basis));
+        let summary = Summary { restarts, repeatable, predicted_seconds_per_step, ..summary };
         self.bar.finish(&summary);
         Ok((Some(Row { run, summary, steps: accounts.steps, ranks: accounts.ranks, spans }), interrupted))
     }

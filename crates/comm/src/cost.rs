@@ -4,6 +4,8 @@
 //! A step costs alpha, a byte on the wire beta, a byte that is reduced gamma. In shared memory a flat segment costs
 //! `turn`, a chunked one two `sync`, and a byte that a rank copies in, out or reduces `copy`.
 
+use serde::{Deserialize, Serialize};
+
 use crate::collective::{Algorithm, chunk, chunks, direct};
 use crate::topology::Topology;
 use crate::transport::{Net, Shared};
@@ -100,7 +102,7 @@ fn within_host(index: usize, members: usize, elements: usize, size: usize) -> us
 }
 
 /// The numbers of a machine that the choice of algorithms rests on, in seconds.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Tuning {
     /// A step: a message there and one back, as small as can be.
     pub alpha: f64,

@@ -1,9 +1,11 @@
 //! Who is where: the host of each rank, and whether ranks of one host share memory.
 
+use serde::{Deserialize, Serialize};
+
 use crate::transport::Transport;
 
 /// The hosts of a group's ranks. It is the same on all of them, so what is decided by it is decided alike.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
     hosts: Vec<usize>,
     shares_memory: bool,

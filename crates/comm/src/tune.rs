@@ -1,4 +1,8 @@
 //! Measuring the numbers that the choice of algorithms rests on.
+//!
+//! Exchanges are timed as training has them: some in a row, after ranks have computed. Where ranks outnumber cores, exchanges that
+//! follow one another fall into a rhythm that depends on who shares a core with whom, and take a fifth of what they take
+//! otherwise, or several times as much; those that compute in between have none.
 
 use std::time::Instant;
 
@@ -19,6 +23,10 @@ const LEAST: f64 = 1e-12;
 /// Messages that a rank sends in one go before it receives as many: few enough for all of them to be on their way at once.
 const MESSAGES: usize = 8;
 
+/// Seconds that ranks compute before they exchange something, and how many exchanges of a size there are then.
+const BURST: f64 = 100e-6;
+const IN_A_ROW: usize = 8;
+
 /// How long a group took for that from which its numbers are found, in seconds; the same on all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Timings {
@@ -38,6 +46,13 @@ impl Timings {
     pub const SIZES: [usize; 3] = [SMALL, MEDIUM, LARGE];
     /// How many messages a rank sends in one go.
     pub const MESSAGES: usize = MESSAGES;
+    /// Seconds of a core that each rank computes before.
+    pub const BURST: f64 = BURST;
+
+    /// How many exchanges of so many bytes are timed in a row.
+    pub const fn in_a_row(bytes: usize) -> usize {
+        if bytes == LARGE { 1 } else { IN_A_ROW }
+    }
 
     /// Takes the times, which takes some tenths of a second.
     pub fn take(group: &mut Group) -> Result<Self, CollectiveError> {
@@ -130,22 +145,48 @@ fn time(
     bytes: usize,
     mut work: impl FnMut(&mut Group) -> Result<(), CollectiveError>,
 ) -> Result<f64, CollectiveError> {
-    let rounds = rounds(bytes);
-    let mut seconds = Vec::with_capacity(rounds);
-    for _ in 0..rounds {
-        group.barrier()?;
-        let began = Instant::now();
-        work(group)?;
-        seconds.push(began.elapsed().as_secs_f64());
+    let count = Timings::in_a_row(bytes);
+    let mut seconds = [Vec::new(), Vec::new()];
+    for _ in 0..rounds(bytes) {
+        for (seconds, count) in seconds.iter_mut().zip([0, count]) {
+            group.barrier()?;
+            let began = Instant::now();
+            compute(BURST);
+            (0..count).try_for_each(|_| work(group))?;
+            group.barrier()?;
+            seconds.push(began.elapsed().as_secs_f64());
+        }
     }
+    let [without, with] = seconds.map(middle);
+    Ok(((with - without) / count as f64).max(LEAST))
+}
+
+/// Wants a core for so many seconds.
+fn compute(seconds: f64) {
+    let now = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    };
+    let began = now();
+    while now() - began < seconds {
+        std::hint::spin_loop();
+    }
+}
+
+/// The mean of the middle half: what others do to a machine now and then does not count.
+fn middle(mut seconds: Vec<f64>) -> f64 {
     seconds.sort_by(f64::total_cmp);
-    // The lower quartile: what disturbs makes it longer, never shorter.
-    Ok(seconds[rounds / 4])
+    let (from, to) = (seconds.len() / 4, seconds.len() - seconds.len() / 4);
+    seconds[from..to].iter().sum::<f64>() / (to - from) as f64
 }
 
 /// How often a slice is timed.
 fn rounds(bytes: usize) -> usize {
-    if bytes == LARGE { 5 } else { 20 }
+    match bytes {
+        SMALL => 100,
+        LARGE => 5,
+        _ => 24,
+    }
 }
 
 fn time_to_reduce() -> f64 {

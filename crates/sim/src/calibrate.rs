@@ -2,7 +2,7 @@
 
 use ringstep_comm::Algorithm;
 use ringstep_comm::collective::lane::{Combine, Lane};
-use ringstep_comm::collective::{self};
+use ringstep_comm::collective::{self, barrier};
 use ringstep_comm::cost::Tuning;
 use ringstep_comm::tune::Timings;
 
@@ -65,38 +65,50 @@ fn solve(target: f64, most: f64, seconds: impl Fn(f64) -> f64) -> f64 {
     low
 }
 
-/// Seconds of a ring of so many bytes, all of whose workers come at once.
+/// Seconds of a ring of so many bytes.
 fn ring(cluster: &Cluster, bytes: usize) -> f64 {
-    until_all_are_through(cluster, |network, rank| {
-        Box::pin(async move {
-            let mut lane = Simulated::new(network, rank, bytes / size_of::<f32>(), size_of::<f32>());
-            collective::all_reduce(Algorithm::Ring, &mut lane).await.expect("simulated messages get through");
-        })
+    timed(cluster, bytes, async |network, rank| {
+        let mut lane = Simulated::new(network, rank, bytes / size_of::<f32>(), size_of::<f32>());
+        collective::all_reduce(Algorithm::Ring, &mut lane).await.expect("simulated messages get through");
     })
 }
 
 /// Seconds of a message to the next rank and one from the rank before, of some that all send before they receive.
 fn messages(cluster: &Cluster) -> f64 {
     let (world, bytes) = (cluster.topology.world(), Timings::SIZES[0]);
-    let all = until_all_are_through(cluster, |network, rank| {
-        Box::pin(async move {
-            let mut lane = Simulated::new(network, rank, bytes, 1);
-            for _ in 0..Timings::MESSAGES {
-                lane.send((rank + 1) % world, 0..bytes).await.expect("simulated messages get through");
-            }
-            for _ in 0..Timings::MESSAGES {
-                let from = (rank + world - 1) % world;
-                lane.recv(from, 0..bytes, Combine::Copy).await.expect("simulated messages get through");
-            }
-        })
+    let all = timed(cluster, bytes, async |network, rank| {
+        let mut lane = Simulated::new(network, rank, bytes, 1);
+        for _ in 0..Timings::MESSAGES {
+            lane.send((rank + 1) % world, 0..bytes).await.expect("simulated messages get through");
+        }
+        for _ in 0..Timings::MESSAGES {
+            let from = (rank + world - 1) % world;
+            lane.recv(from, 0..bytes, Combine::Copy).await.expect("simulated messages get through");
+        }
     });
     all / Timings::MESSAGES as f64
 }
 
-fn until_all_are_through(cluster: &Cluster, work: impl for<'a> Fn(&'a Network<'a>, usize) -> Running<'a>) -> f64 {
-    let (network, world) = (Network::new(cluster), cluster.topology.world());
-    network.run((0..world).map(|rank| work(&network, rank)).collect()).expect("a schedule that is proved");
-    (0..world).map(|rank| network.clock(rank)).fold(0.0, f64::max)
+/// Seconds of something about so many bytes, as [`Timings`] are taken: some in a row after ranks have computed, less what it takes
+/// without.
+fn timed(cluster: &Cluster, bytes: usize, work: impl AsyncFn(&Network<'_>, usize)) -> f64 {
+    let (work, count) = (&work, Timings::in_a_row(bytes));
+    let [without, with] = [0, count].map(|count| {
+        let (network, world) = (Network::new(cluster), cluster.topology.world());
+        let network = &network;
+        let rank = |rank| {
+            Box::pin(async move {
+                network.compute(rank, 1, Timings::BURST).await;
+                for _ in 0..count {
+                    work(network, rank).await;
+                }
+                barrier::wait(&mut Simulated::new(network, rank, 0, 1)).await.expect("simulated messages get through");
+            }) as Running<'_>
+        };
+        network.run((0..world).map(rank).collect()).expect("a schedule that is proved");
+        (0..world).map(|rank| network.clock(rank)).fold(0.0, f64::max)
+    });
+    (with - without) / count as f64
 }
 
 #[cfg(test)]

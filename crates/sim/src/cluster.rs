@@ -44,6 +44,8 @@ pub struct Cluster {
     pub cores: Option<usize>,
     /// Threads of each worker that compute.
     pub threads: usize,
+    /// The numbers that choices rest on, where these were not measured on the cluster itself.
+    pub choosing: Option<Tuning>,
     /// How many times as long computing takes on one core when all cores of the host are busy: they share caches and memory.
     pub contention: f64,
 }
@@ -72,6 +74,7 @@ impl Cluster {
             copy: 0.0,
             cores: None,
             threads: 1,
+            choosing: None,
             contention: 1.0,
         }
     }
@@ -92,7 +95,7 @@ impl Cluster {
         Self { topology, overhead, touch, touch_far: touch, reduce, turn, sync, copy, ..Self::flat(1, instant) }
     }
 
-    /// The numbers that the choice of an algorithm rests on, as a group on this cluster would measure them.
+    /// The numbers of the cost model, as a group on this cluster would measure them.
     pub fn tuning(&self) -> Tuning {
         let net = if self.topology.is_one_host() { self.inside } else { self.uplink };
         Tuning {
@@ -127,7 +130,12 @@ impl Cluster {
 
     /// The algorithm that a group on this cluster takes if it is not told.
     pub fn choice(&self, bytes: usize) -> Algorithm {
-        self.tuning().choose(&self.topology, bytes)
+        self.choosing().choose(&self.topology, bytes)
+    }
+
+    /// The numbers that the choice of algorithms and buckets rests on.
+    pub fn choosing(&self) -> Tuning {
+        self.choosing.unwrap_or_else(|| self.tuning())
     }
 
     /// Whether a host may have more threads that want a core than cores: those that compute, and one a worker that

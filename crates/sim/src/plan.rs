@@ -63,7 +63,7 @@ pub fn workload(job: &Job, profile: &Profile, cluster: &Cluster) -> Result<Workl
         SyncMethod::AllReduce { .. } => (after_backward(algorithm)?, Sync::AfterBackward),
         SyncMethod::Ddp { .. } => {
             let compresses = job.compress.is_some();
-            let buckets = job.sync.buckets(&parameters, &cluster.topology, &cluster.tuning(), compresses);
+            let buckets = job.sync.buckets(&parameters, &cluster.topology, &cluster.choosing(), compresses);
             let ready = |end| profile.ready(end).min(backward);
             let slices: Result<Vec<_>, Unpredictable> =
                 buckets.ranges().map(|range| sum(range.clone(), ready(range.end), algorithm)).collect();
@@ -88,7 +88,10 @@ pub fn workload(job: &Job, profile: &Profile, cluster: &Cluster) -> Result<Workl
         SyncMethod::PostLocalSgd { .. } => {
             return Err(unpredictable("it is ddp at first and local-sgd later; these can be"));
         }
-        SyncMethod::DataParallel => return Err(unpredictable("the images that rank 0 deals out are not followed")),
+        // Gradients go up a tree, and parameters come down for the next step. The images that rank 0 deals out are left out.
+        SyncMethod::DataParallel => {
+            (vec![Slice { ready: backward, ..Slice::of_f32(all, 0.0).by(Algorithm::Tree) }], Sync::AfterBackward)
+        }
         SyncMethod::ParameterServer { .. } | SyncMethod::Stale { .. } | SyncMethod::Async { .. } => {
             return served(job, &parameters, profile, cluster);
         }
@@ -108,7 +111,7 @@ fn served(
     cluster: &Cluster,
 ) -> Result<Workload, Unpredictable> {
     let workers = cluster.topology.world();
-    let buckets = job.sync.buckets(parameters, &cluster.topology, &cluster.tuning(), job.compress.is_some());
+    let buckets = job.sync.buckets(parameters, &cluster.topology, &cluster.choosing(), job.compress.is_some());
     let why = match job.sync {
         _ if job.compress.is_some() => Some("codes to servers are not followed"),
         SyncMethod::Async { period, .. } if period > 0.0 => Some("its servers step by the clock"),

@@ -24,7 +24,6 @@
 //! | stopping all ranks at one moment | [`halt`] |
 
 pub mod accounts;
-mod backward_times;
 pub mod batch_norm;
 pub mod checkpoint;
 pub mod clock;

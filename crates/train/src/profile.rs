@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use ringstep_comm::Topology;
+use ringstep_comm::cost::Tuning;
+use ringstep_comm::tune::Timings;
 use ringstep_cpu::Level;
 use ringstep_nn::Model;
 use ringstep_nn::optim::{Optimizer, Rule};
@@ -17,6 +20,21 @@ const WARM_UP: usize = 2;
 /// Steps that are timed at least, for a median, and for how long they are repeated.
 const FEWEST: usize = 5;
 const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// What a prediction of a job's steps rests on, as its workers have found it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Basis {
+    /// How long a worker computes in a step.
+    pub profile: Profile,
+    /// How long exchanges of all workers take while nobody computes.
+    pub timings: Timings,
+    /// Who is where.
+    pub topology: Topology,
+    /// Cores that the workers of a host may use.
+    pub cores: usize,
+    /// The numbers that the choice of buckets and algorithms rested on.
+    pub tuning: Tuning,
+}
 
 /// What a worker computes in a step, in seconds on cores of its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -121,7 +139,7 @@ fn measure_one(design: &Design, batch: usize, team: Team, rule: Rule) -> Profile
         }
         steps += 1;
     }
-    times.profile(&model)
+    times.profile(&model).expect("steps were timed")
 }
 
 /// The times of some steps of a model.
@@ -145,18 +163,21 @@ impl Times {
         self.update.push(update);
     }
 
-    /// What a step takes, by the medians; nothing, if there was none.
-    pub fn profile(self, model: &Model) -> Profile {
+    /// What a step takes, by the medians, if there was one.
+    pub fn profile(self, model: &Model) -> Option<Profile> {
         let ends = model.timeline().map(|layer| layer.gradients_end);
-        let mut backward: Vec<(usize, f64)> = ends.zip(self.backward.into_iter().map(median)).collect();
+        let mut backward = Vec::new();
+        for (end, times) in ends.zip(self.backward) {
+            backward.push((end, median(times)?));
+        }
         backward.reverse();
-        Profile { forward: median(self.forward), backward, update: median(self.update) }
+        Some(Profile { forward: median(self.forward)?, backward, update: median(self.update)? })
     }
 }
 
-fn median(mut times: Vec<f64>) -> f64 {
+fn median(mut times: Vec<f64>) -> Option<f64> {
     times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).copied().unwrap_or(0.0)
+    times.get(times.len() / 2).copied()
 }
 
 #[cfg(test)]

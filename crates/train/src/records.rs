@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounts::Shares;
 use crate::content::Sent;
+use crate::profile::Basis;
 use crate::saving::FileSum;
 use crate::trace::Span;
 
@@ -296,8 +297,8 @@ pub struct Outcome {
     pub staleness: Vec<u64>,
     /// What compression did to the gradients, if they were compressed; a server only decodes.
     pub compressed: Option<Compressed>,
-    /// Seconds of a step's communication that the cost model expects to be exposed, if it was asked.
-    pub predicted_comm: Option<f64>,
+    /// What a prediction of its steps rests on, if one is wanted.
+    pub basis: Option<Box<Basis>>,
     /// The tests, in the order of their models; the last is that of the final one.
     pub tests: Vec<Tested>,
     /// Seconds by which the moments that it told may be off, beside those of rank 0.

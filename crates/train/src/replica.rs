@@ -12,6 +12,7 @@ use ringstep_nn::{Model, Score};
 
 use crate::Job;
 use crate::batch_norm::SyncBatchNorm;
+use crate::clock::thread_seconds;
 use crate::error::WorkerError;
 use crate::feed::Feed;
 use crate::recorder::Recorder;
@@ -41,6 +42,8 @@ pub(crate) struct Replica<'a> {
     images_since: usize,
     /// When its last gradient was written.
     pub ready: Instant,
+    /// For how long its thread had had a core by then, in seconds.
+    pub served: f64,
 }
 
 /// How a step's images fared.
@@ -82,6 +85,7 @@ impl<'a> Replica<'a> {
             images: 0,
             images_since: 0,
             ready: Instant::now(),
+            served: 0.0,
         }
     }
 
@@ -125,7 +129,7 @@ impl<'a> Replica<'a> {
         if self.accumulates {
             add(self.model.gradients_mut(), &self.accumulated);
         }
-        self.ready = Instant::now();
+        (self.ready, self.served) = (Instant::now(), thread_seconds());
     }
 
     /// The same, and hands the gradients out in buckets while it goes on: `complete` is given the number and the
@@ -136,7 +140,7 @@ impl<'a> Replica<'a> {
         ends: &[usize],
         mut complete: impl FnMut(usize, &'s mut [f32]),
     ) {
-        let Self { model, feed, accumulated, accumulates, ready, .. } = self;
+        let Self { model, feed, accumulated, accumulates, ready, served, .. } = self;
         let batch = feed.current();
         let mut number = 0;
         let mut earlier = if *accumulates { &accumulated[..] } else { &[] };
@@ -148,7 +152,7 @@ impl<'a> Replica<'a> {
             complete(number, bucket);
             number += 1;
         });
-        *ready = Instant::now();
+        (*ready, *served) = (Instant::now(), thread_seconds());
     }
 
     /// Takes a step along the gradients, if steps are taken here.

@@ -237,7 +237,6 @@ pub fn sum_up(
         totals.iter().map(|total| part(&total.shares)).sum::<Nanoseconds>() as f64 / 1e9 / job.workers as f64
     };
     let compute_seconds = mean(|outcome| outcome.parts.compute);
-    let predicted_comm = ranks[0].outcome.predicted_comm;
     Ok(Summary {
         name: name.to_owned(),
         sync: job.sync.name().to_owned(),
@@ -261,7 +260,7 @@ pub fn sum_up(
         rank_updates_per_second: updates.chain(server_updates).collect(),
         seconds_per_step: mean(|outcome| outcome.seconds_per_step),
         mean_seconds_per_step: mean(|outcome| outcome.mean_seconds_per_step),
-        predicted_seconds_per_step: predicted_comm.map(|comm| compute_seconds / steps as f64 + comm),
+        predicted_seconds_per_step: None,
         compute_seconds,
         comm_seconds: mean(|outcome| outcome.parts.comm),
         waiting_seconds: mean_wait(|shares| shares.waiting),

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use ringstep_comm::transport::Traffic;
 use ringstep_comm::{Group, tune};
+use ringstep_cpu::cores;
 use ringstep_data::Dataset;
 use ringstep_data::canvas::Canvas;
 use ringstep_data::file::sha256;
@@ -19,21 +20,22 @@ use ringstep_nn::team::Team;
 
 use self::points::Points;
 use crate::Job;
-use crate::backward_times::BackwardTimes;
 use crate::batch_norm::{BatchNorm, Broadcast, SyncBatchNorm};
 use crate::checkpoint;
+use crate::clock::thread_seconds;
 use crate::error::WorkerError;
 use crate::evaluate;
 use crate::feed::Feed;
 use crate::fit;
 use crate::halt::{Halts, Then};
+use crate::profile::{Basis, Times};
 use crate::recorder::{Recorder, Unreported};
 use crate::records::{Compressed, Epoch, Outcome, Report, Step, Tested};
 use crate::replica::{Replica, Trained};
 use crate::saving::Session;
 use crate::saving::writer::{Writer, write_test};
 use crate::snapshots::{self, Snapshot};
-use crate::strategy::{CostInputs, Next, Progress, Strategy, Turn, server};
+use crate::strategy::{Next, Progress, Strategy, Turn, server};
 use crate::timebase::Timebase;
 use crate::trace::Kind;
 use crate::verify::{Difference, first_difference};
@@ -93,7 +95,7 @@ struct Trainer<'a> {
     /// How long the last step's computing took.
     computed: Duration,
     /// For predictions.
-    backward_times: BackwardTimes,
+    times: Times,
     /// What had been sent and received before the first step, and what has been since that has nothing to do with training.
     left_out: Traffic,
     /// What was sent and received by whoever did the steps before the first.
@@ -181,7 +183,7 @@ impl<'a> Trainer<'a> {
             epoch: 0,
             recorder: Recorder::start(timebase, job.trace_steps),
             computed: Duration::ZERO,
-            backward_times: BackwardTimes::default(),
+            times: Times::default(),
             left_out: Traffic::default(),
             earlier: Traffic::default(),
             began_at: 0,
@@ -305,18 +307,25 @@ impl<'a> Trainer<'a> {
         let Self { world, strategy, replicas, recorder, .. } = self;
         let weighting = strategy.weighting(turn.step);
         let mut trained = Trained::default();
+        // Forward and backward, without what others took of the core.
+        let mut computed = [0.0; 2];
         for replica in replicas.iter_mut() {
-            let scale = replica.scale(weighting);
+            let (scale, before) = (replica.scale(weighting), thread_seconds());
             trained += replica.forward(world, recorder, scale)?;
-            let began = Instant::now();
+            let (began, middle) = (Instant::now(), thread_seconds());
             strategy.backward(world, replica, scale)?;
+            computed = [middle - before, replica.served - middle];
             recorder.backward(began, replica.ready, &replica.model);
             replica.check_statistics()?;
-            if self.job.predict {
-                self.backward_times.add(&replica.model, replica.had_whole_batch());
-            }
         }
+        let updating = thread_seconds();
         recorder.timed(Kind::Optimizer, "optimizer", || strategy.update(world, replicas, turn))?;
+        if self.job.predict
+            && let Some(replica) = replicas.last().filter(|replica| replica.had_whole_batch())
+        {
+            let [forward, backward] = computed;
+            self.times.add(&replica.model, forward, backward, thread_seconds() - updating);
+        }
         for (label, span) in strategy.take_encoding() {
             recorder.encoded(world.name(label), span);
         }
@@ -403,13 +412,13 @@ impl<'a> Trainer<'a> {
         self.replicas.iter().fold(self.world.traffic(), |sum, replica| sum + replica.traffic())
     }
 
-    /// Seconds of a step's communication that the cost model expects to be exposed.
-    fn predict(&mut self) -> Result<Option<f64>, WorkerError> {
-        let (workers, model) = (self.world.workers(), &self.replicas[0].model);
-        tune::measure(workers)?;
-        let (tuning, topology) = (workers.tuning(), workers.topology().clone());
-        let backward = self.backward_times.means(model);
-        Ok(self.strategy.predict(&CostInputs { tuning, topology, backward }, model))
+    /// What a prediction rests on; nothing, if no batch was whole.
+    fn basis(&mut self) -> Result<Option<Box<Basis>>, WorkerError> {
+        let workers = self.world.workers();
+        let (tuning, topology, cores) = (workers.tuning(), workers.topology().clone(), cores::allowed());
+        let timings = tune::measure(workers)?;
+        let profile = std::mem::take(&mut self.times).profile(&self.replicas[0].model);
+        Ok(profile.map(|profile| Box::new(Basis { profile, timings, topology, cores, tuning })))
     }
 
     /// Tests, and sums up.
@@ -423,7 +432,7 @@ impl<'a> Trainer<'a> {
         let (seconds_per_step, mean_seconds_per_step) = (clock.median_step(), clock.mean_step());
         let last = self.now();
         let clock_error = self.recorder.clock_error(&Timebase::agree(self.world.all)?);
-        let predicted_comm = if self.job.predict { self.predict()? } else { None };
+        let basis = if self.job.predict { self.basis()? } else { None };
         let (model, workers) = (&mut self.replicas[0].model, self.world.workers());
         let (images, correct) = evaluate::test(model, self.data, &self.canvas, workers)?;
         let weights = checkpoint::to_bytes(model);
@@ -442,7 +451,7 @@ impl<'a> Trainer<'a> {
             wire_bytes: traffic.wire,
             messages_sent: traffic.messages[0],
             compressed: self.strategy.compressed(),
-            predicted_comm,
+            basis,
             tests,
             clock_error,
             weights_sha256: sha256(&weights),

@@ -198,25 +198,24 @@ fn spans_lie_within_their_steps_on_both_tracks() {
     }
 }
 
-/// What the cost model expects of a step is finite and not negative, and nothing is expected of one rank alone.
+/// What a prediction rests on is there on every rank if one is wanted, and all of it takes some time.
 #[test]
-fn predictions_are_made_when_asked_for() {
+fn what_predictions_rest_on_is_measured_when_asked_for() {
     let data = data(40);
-    let predicted = |sync, workers| {
-        let job = Job { predict: true, length: Length::Steps(3), ..job(sync, workers, 3, None) };
-        train(&job, Over::Mem, &data).summary
+    let basis = |sync, workers, predict| {
+        let job = Job { predict, length: Length::Steps(3), ..job(sync, workers, 3, None) };
+        let ranks = run_ranks(&job, Over::Mem, &data);
+        ranks.into_iter().map(|rank| rank.record.outcome.basis).collect::<Vec<_>>()
     };
-    for sync in [
-        SyncMethod::GatherScatter,
-        ALL_REDUCE,
-        SyncMethod::Ddp { algorithm: RING, bucket: None },
-        SyncMethod::DataParallel,
-    ] {
-        let summary = predicted(sync, 3);
-        let step = summary.predicted_seconds_per_step.unwrap();
-        assert!(step.is_finite() && step >= summary.compute_seconds / 3.0, "{sync:?}: {step}");
+    for sync in [SyncMethod::GatherScatter, ALL_REDUCE, SyncMethod::Ddp { algorithm: RING, bucket: None }] {
+        let ranks = basis(sync, 3, true);
+        for basis in &ranks {
+            let basis = basis.as_ref().unwrap();
+            assert!(basis.profile.forward > 0.0 && basis.profile.backward_seconds() > 0.0, "{sync:?}");
+            assert_eq!(basis.timings, ranks[0].as_ref().unwrap().timings);
+            assert_eq!(basis.topology.world(), 3);
+        }
     }
-    let alone = predicted(SyncMethod::Single, 1);
-    assert_eq!(alone.predicted_seconds_per_step, Some(alone.compute_seconds / 3.0));
-    assert_eq!(train(&job(SyncMethod::Single, 1, 3, None), Over::Mem, &data).summary.predicted_seconds_per_step, None);
+    assert!(basis(SyncMethod::Single, 1, true)[0].is_some());
+    assert_eq!(basis(SyncMethod::Single, 1, false), [None]);
 }

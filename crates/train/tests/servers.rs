@@ -154,7 +154,8 @@ fn with_pauses(job: &Job, over: Over, data: &Dataset, pause: impl Fn(usize, u64)
                 random ^= random << 17;
                 sleep(Duration::from_micros(pause(rank, random)));
             }
-            Report::Spans(_) | Report::Checkpoint(_) | Report::Point { .. } | Report::Saved(_) => {}
+            Report::Spans(_) | Report::Closing(_) | Report::Checkpoint(_) | Report::Point { .. } | Report::Saved(_) => {
+            }
         };
         let (outcome, weights) = worker::run(job, data, &mut group, &mut keep).unwrap();
         let record = ringstep_train::summary::RankRecord { epochs, outcome };

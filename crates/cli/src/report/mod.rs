@@ -4,6 +4,7 @@ mod agree;
 pub mod chart;
 mod compression;
 mod ranks;
+mod restarts;
 mod series;
 mod slowest;
 pub mod split;
@@ -63,6 +64,7 @@ pub fn page(rows: &[Row], sentences: &[String], config: &str, data: &Dataset) ->
         ("{{curves}}", curves(rows, &look, data.train.len())),
         ("{{bars}}", split::bars(&splits(rows))),
         ("{{step_table}}", of_columns(&STEP_COLUMNS, rows)),
+        ("{{restarts}}", restarts::section(rows).unwrap_or_default()),
         ("{{ranks}}", by_rank(rows)),
         ("{{staleness}}", observed_staleness(rows, &look)),
         ("{{compression}}", compression::section(rows, &look).unwrap_or_default()),

@@ -9,7 +9,7 @@ use super::endings::{is_gone, signal, wait_until};
 use super::{Place, read};
 
 /// A job that depends on all that there is to remember.
-const JOB: &str = "--momentum 0.9 --shuffle --augment crop --workers 4 --samples 40 --epochs 30 --test-every 10 \
+const JOB: &str = "--momentum 0.9 --shuffle --augment crop --workers 4 --samples 40 --epochs 60 --test-every 20 \
                   ";
 
 /// Batch norm and dropout.
@@ -136,6 +136,32 @@ fn whoever_is_killed_the_job_ends_with_the_same_bits_and_one_record() {
         let said = format!("; going on from step {} with 4 workers", restarts[0]["step"]);
         assert!(told.contains(&said), "{way}: {told}");
     }
+}
+
+/// A new worker dies before it has met the others, and one of these after it: each is one failure more, and the bits stay.
+#[test]
+fn whoever_is_killed_while_others_recover_the_job_goes_on() {
+    let place = Place::new();
+    // So long that it is not over before the last of them is killed.
+    let job = "--model mlp --sync ddp --momentum 0.9 --shuffle --workers 4 --samples 40 --epochs 300 --test-every 100";
+    let whole = place.json(&format!("train {job} --out whole --overwrite --json"));
+    let running = Running::start(&place, &format!("{job} --max-restarts 9"));
+    let mut ids = running.reach(16).workers();
+    running.kill(2);
+    for rank in [2, 0] {
+        wait_until("another is there", || {
+            let now = running.workers();
+            now.len() == 4 && now != ids
+        });
+        ids = running.workers();
+        running.kill(rank);
+    }
+    let (summary, told) = running.end();
+    assert_eq!(summary["weights_sha256"], whole["runs"][0]["weights_sha256"], "{told}");
+    let restarts = summary["restarts"].as_array().unwrap();
+    assert!((2..=3).contains(&restarts.len()), "{told}");
+    let page = read(place.path("run/report.html"));
+    assert!(page.contains("Workers that were lost") && page.matches("killed by signal 9").count() >= 2, "{told}");
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! DataParallel: rank 0 alone holds the model. Each step it hands a copy to the others, deals its batch out, and collects
 //! the gradients; what `torch.nn.DataParallel` does with the devices of one process.
 
-use ringstep_comm::{Algorithm, CollectiveError, Op};
+use ringstep_comm::{CollectiveError, Op};
 use ringstep_nn::Model;
 use ringstep_nn::optim::Rule;
 
-use super::{CostInputs, Next, Progress, Strategy};
+use super::{Next, Progress, Strategy};
 use crate::content::Content;
 use crate::error::WorkerError;
 use crate::feed::Source;
@@ -72,11 +72,5 @@ impl Strategy for DataParallel {
     /// The chief has taken a step of which the others do not know yet.
     fn replicas_equal(&self) -> bool {
         false
-    }
-
-    /// Up and down a tree go the gradients and the parameters. The images that the chief deals out are left out.
-    fn predict(&self, inputs: &CostInputs, model: &Model) -> Option<f64> {
-        let all = model.parameters().iter().filter(|parameter| parameter.trained).map(|p| p.range().len()).sum();
-        Some(inputs.all_reduce(Some(Algorithm::Tree), all))
     }
 }

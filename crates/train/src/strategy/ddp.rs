@@ -10,7 +10,7 @@ use ringstep_nn::optim::Rule;
 use ringstep_nn::state::State;
 
 use super::reducer::Reducer;
-use super::{Buckets, CostInputs, Next, Progress, Strategy};
+use super::{Buckets, Next, Progress, Strategy};
 use crate::Job;
 use crate::content::Content;
 use crate::error::WorkerError;
@@ -21,7 +21,6 @@ use crate::world::World;
 /// Buckets, and how each is reduced.
 pub struct Ddp {
     buckets: Buckets,
-    algorithm: Option<Algorithm>,
     reducer: Reducer,
 }
 
@@ -36,7 +35,7 @@ impl Ddp {
     ) -> Self {
         let slices = buckets.ranges().enumerate().map(|(bucket, range)| (format!("bucket {bucket}"), range)).collect();
         let reducer = Reducer::new((job, images), algorithm, model, slices, Content::Gradients, world);
-        Self { buckets, algorithm, reducer }
+        Self { buckets, reducer }
     }
 }
 
@@ -74,25 +73,5 @@ impl Strategy for Ddp {
 
     fn take_encoding(&mut self) -> Vec<(u16, [Instant; 2])> {
         self.reducer.take_encoding()
-    }
-
-    /// Follows the buckets one after the other: each starts once it is complete and the one before it is through.
-    fn predict(&self, inputs: &CostInputs, _: &Model) -> Option<f64> {
-        if self.reducer.compresses() {
-            return None;
-        }
-        let mut layers = inputs.backward.iter();
-        let (mut backward, mut free) = (0.0, 0f64);
-        let mut reached = 0;
-        for range in self.buckets.ranges() {
-            while reached < range.end {
-                let (layer_end, seconds) = layers.next().expect("layers hold all gradients");
-                backward += seconds;
-                reached = *layer_end;
-            }
-            free = free.max(backward) + inputs.all_reduce(self.algorithm, range.len());
-        }
-        backward += layers.map(|(_, seconds)| seconds).sum::<f64>();
-        Some((free - backward).max(0.0))
     }
 }

@@ -17,10 +17,8 @@ mod sma;
 use std::io;
 use std::time::Instant;
 
-use ringstep_comm::cost::Tuning;
-use ringstep_comm::{Algorithm, How, Topology};
+use ringstep_comm::{Algorithm, How};
 use ringstep_cpu::Level;
-use ringstep_nn::Model;
 use ringstep_nn::kernels::rows::add_slice;
 use ringstep_nn::optim::Rule;
 use ringstep_nn::state::State;
@@ -125,11 +123,6 @@ pub(crate) trait Strategy {
     fn take_encoding(&mut self) -> Vec<(u16, [Instant; 2])> {
         Vec::new()
     }
-
-    /// Seconds of communication that remain exposed in a step by the cost model, if it knows.
-    fn predict(&self, _inputs: &CostInputs, _model: &Model) -> Option<f64> {
-        None
-    }
 }
 
 /// Which step comes now. Learning rate, epochs and tests go by it.
@@ -180,31 +173,10 @@ pub(crate) fn add(to: &mut [f32], numbers: &[f32]) {
     add_slice(Level::best(), &mut to[..count], &numbers[..count]);
 }
 
-/// What predictions rest on.
-pub(crate) struct CostInputs {
-    pub tuning: Tuning,
-    pub topology: Topology,
-    /// Where each layer's gradients end in the flat buffer, and the seconds of its backward; last layer first.
-    pub backward: Vec<(usize, f64)>,
-}
-
-impl CostInputs {
-    /// Seconds that an all-reduce of so many numbers takes.
-    fn all_reduce(&self, algorithm: Option<Algorithm>, elements: usize) -> f64 {
-        let bytes = elements * size_of::<f32>();
-        let algorithm = algorithm.unwrap_or_else(|| self.tuning.choose(&self.topology, bytes));
-        self.tuning.predict(algorithm, &self.topology, bytes)
-    }
-}
-
 /// One worker: nobody to keep in step with.
 struct Single;
 
-impl Strategy for Single {
-    fn predict(&self, _: &CostInputs, _: &Model) -> Option<f64> {
-        Some(0.0)
-    }
-}
+impl Strategy for Single {}
 
 fn how(algorithm: Option<Algorithm>) -> How {
     How { algorithm, deterministic: false }

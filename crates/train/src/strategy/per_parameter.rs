@@ -9,7 +9,7 @@ use ringstep_nn::state::State;
 use ringstep_nn::{Model, Parameter};
 
 use super::reducer::Reducer;
-use super::{CostInputs, Next, Progress, Strategy};
+use super::{Next, Progress, Strategy};
 use crate::Job;
 use crate::content::Content;
 use crate::error::WorkerError;
@@ -19,7 +19,6 @@ use crate::world::World;
 
 /// An all-reduce a parameter, by an algorithm or by whichever the cost model thinks best.
 pub struct PerParameter {
-    algorithm: Option<Algorithm>,
     /// Where each parameter stands in the flat buffer, in the order of the layers.
     parameters: Vec<Range<usize>>,
     reducer: Reducer,
@@ -42,7 +41,7 @@ impl PerParameter {
         let slices = trained().map(|parameter| (parameter.name.clone(), parameter.range())).collect();
         let parameters = in_order(model.parameters()).collect();
         let reducer = Reducer::new((job, images), algorithm, model, slices, Content::Gradients, world);
-        Self { algorithm, parameters, reducer }
+        Self { parameters, reducer }
     }
 }
 
@@ -75,10 +74,5 @@ impl Strategy for PerParameter {
 
     fn take_encoding(&mut self) -> Vec<(u16, [Instant; 2])> {
         self.reducer.take_encoding()
-    }
-
-    fn predict(&self, inputs: &CostInputs, _: &Model) -> Option<f64> {
-        let seconds = || self.parameters.iter().map(|range| inputs.all_reduce(self.algorithm, range.len())).sum();
-        (!self.reducer.compresses()).then(seconds)
     }
 }

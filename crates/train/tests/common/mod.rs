@@ -81,7 +81,7 @@ pub fn run_ranks(job: &Job, over: Over, data: &Dataset) -> Vec<RankRun> {
             Report::Epoch(epoch) => epochs.push(epoch),
             Report::Steps(more) => steps.extend(more),
             Report::Spans(more) => spans.extend(more),
-            Report::Checkpoint(_) | Report::Point { .. } | Report::Saved(_) => {}
+            Report::Closing(_) | Report::Checkpoint(_) | Report::Point { .. } | Report::Saved(_) => {}
         };
         let (outcome, weights) = worker::run(job, data, &mut group, &mut keep).unwrap();
         RankRun { record: RankRecord { epochs, outcome }, steps, spans, weights }

@@ -163,11 +163,6 @@ impl Reducer {
         }
     }
 
-    /// Whether less is sent than the numbers.
-    pub fn compresses(&self) -> bool {
-        self.compressing.is_some()
-    }
-
     /// What compression has done so far, if there is one.
     pub fn compressed(&self) -> Option<Compressed> {
         self.compressing.as_ref().map(|compressing| compressing.record)

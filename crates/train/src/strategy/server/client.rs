@@ -19,7 +19,7 @@ use crate::content::Content;
 use crate::error::WorkerError;
 use crate::records::Compressed;
 use crate::replica::Replica;
-use crate::strategy::{Buckets, CostInputs, Next, Progress, Strategy, Weighting};
+use crate::strategy::{Buckets, Next, Progress, Strategy, Weighting};
 use crate::world::World;
 
 /// The servers as a worker sees them.
@@ -219,9 +219,5 @@ impl Strategy for Client {
     /// Each has the parameters of its own last pull.
     fn replicas_equal(&self) -> bool {
         false
-    }
-
-    fn predict(&self, _: &CostInputs, _: &Model) -> Option<f64> {
-        None
     }
 }

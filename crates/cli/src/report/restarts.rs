@@ -1,0 +1,36 @@
+//! Workers that were lost, and how the job went on.
+
+use std::fmt::Write;
+
+use crate::html::escape;
+use crate::show::seconds;
+use crate::train::Row;
+
+/// A table of all losses, if there were any.
+pub fn section(rows: &[Row]) -> Option<String> {
+    let mut table = String::new();
+    for row in rows {
+        for restart in &row.summary.restarts {
+            let lost = restart.lost.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+            let cells = [
+                escape(&row.run.title),
+                lost,
+                escape(&restart.cause),
+                restart.step.to_string(),
+                restart.workers.to_string(),
+                restart.steps_lost.to_string(),
+                seconds(restart.seconds),
+            ];
+            let cells = cells.map(|cell| format!("<td>{cell}</td>")).concat();
+            let _ = write!(table, "<tr>{cells}</tr>");
+        }
+    }
+    (!table.is_empty()).then(|| {
+        format!(
+            r#"<h2>Workers that were lost</h2>
+<div class="scroll"><table><thead><tr><th>way</th><th>ranks lost</th><th>why</th><th>gone on from step</th><th>with workers</th>
+<th>steps done again</th><th>until the next step</th></tr></thead><tbody>{table}</tbody></table></div>
+<p>The others kept their processes and went back to the last step that all remember.</p>"#
+        )
+    })
+}
