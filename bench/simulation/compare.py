@@ -3,9 +3,9 @@
 Measured: worker processes that talk over TCP, on loopback and in network namespaces whose links pass 1 Gbit/s and 100 Mbit/s
 (a token bucket at both ends of each link, with queues so long that no packet is lost); the mean step without the first, mean
 over the ranks. Simulated: `ringstep simulate` with what it measures of this machine while nothing else runs: how long workers
-compute that never talk, and what messages cost two processes, in namespaces where the measured ones are, over links without a
-limit. It knows the links' rates, and nothing of the runs that it predicts. Both take turns, and medians over rounds count, since
-machines that are shared are now faster and now slower.
+compute that never talk, and what messages cost two processes and eight, in namespaces where the measured ones are, over links
+without a limit. It knows the links' rates, and nothing of the runs that it predicts. Both take turns, and medians over rounds
+count, since machines that are shared are now faster and now slower.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def take_turns(args, found):
                 with limited_links(network, ranks, queue="2s") if limited else contextlib.nullcontext([]) as links:
                     seconds = measure(args, way, workers, network, links)
                 found.setdefault(f"{network} {way} {workers}", [[], []])[0].append(seconds)
-            with limited_links(None, 2) if limited else contextlib.nullcontext([]) as links:
+            with limited_links(None, 4 * max(2, os.cpu_count())) if limited else contextlib.nullcontext([]) as links:
                 simulated = simulate(args, way, network, links)
             for workers, seconds in simulated.items():
                 if f"{network} {way} {workers}" in found:

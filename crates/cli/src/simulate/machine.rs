@@ -110,30 +110,66 @@ fn mean_step(args: &SimulateArgs, workers: usize, steps: usize, interrupts: &Int
     Ok(steps.iter().sum::<f64>() / world as f64)
 }
 
-/// The cluster with what messages cost on this machine.
-pub fn with_messages(cluster: Cluster, args: &SimulateArgs, interrupts: &Interrupts) -> Result<Cluster> {
+/// What messages cost on this machine: two ranks, and several for each core.
+pub struct Costs {
+    pair: Cluster,
+    crowd: Option<Cluster>,
+    /// Ranks for each core in each of these.
+    ranks_a_core: [f64; 2],
+}
+
+impl Costs {
+    /// The same cluster with what messages cost where so many ranks share a core: who waits has to get the core back from others.
+    pub fn of(&self, ranks_a_core: f64, cluster: Cluster) -> Cluster {
+        let [few, many] = self.ranks_a_core;
+        let crowd = self.crowd.as_ref().unwrap_or(&self.pair);
+        let beyond = (ranks_a_core.clamp(few, many) / few).ln() / (many / few).ln();
+        let between = |of: fn(&Cluster) -> f64| of(&self.pair) + (of(crowd) - of(&self.pair)) * beyond;
+        Cluster {
+            overhead: between(|it| it.overhead),
+            wake: between(|it| it.wake),
+            touch: between(|it| it.touch),
+            touch_far: between(|it| it.touch_far),
+            reduce: self.pair.reduce,
+            turn: between(|it| it.turn),
+            sync: between(|it| it.sync),
+            copy: between(|it| it.copy),
+            buffer: self.pair.buffer,
+            ..cluster
+        }
+    }
+}
+
+/// Times messages between two ranks, and between several for each core if workers are to crowd each other.
+pub fn costs(args: &SimulateArgs, crowded: bool, interrupts: &Interrupts) -> Result<Option<Costs>> {
     let ByName(messages) = args.messages;
     let transport = match messages {
-        Messages::Free => return Ok(cluster),
+        Messages::Free => return Ok(None),
         Messages::Tcp => ProcessTransport::Tcp,
         Messages::Shm => ProcessTransport::Shm,
     };
-    let times = time(args, transport, interrupts)?;
-    let topology = Topology::new(vec![0; PAIR], messages == Messages::Shm);
-    let instant = Net { bytes_per_second: f64::INFINITY, latency: Default::default() };
-    let pair = Cluster { topology, cores: Some(cores::allowed()), ..Cluster::of_hosts(1, 1, instant, instant) };
-    let Cluster { overhead, wake, touch, touch_far, reduce, turn, sync, copy, .. } = pair.calibrated(&times);
+    let cores = cores::allowed();
     let buffer = if messages == Messages::Tcp { TCP_BUFFER } else { 0.0 };
-    Ok(Cluster { overhead, wake, touch, touch_far, reduce, turn, sync, copy, buffer, ..cluster })
+    let calibrated = |ranks: usize| {
+        let topology = Topology::new(vec![0; ranks], messages == Messages::Shm);
+        let instant = Net { bytes_per_second: f64::INFINITY, latency: Default::default() };
+        let cluster = Cluster { topology, cores: Some(cores), ..Cluster::of_hosts(1, 1, instant, instant) };
+        let times = time(args, ranks, transport, interrupts)?;
+        Ok::<_, anyhow::Error>(Cluster { buffer, ..cluster.calibrated(&times) })
+    };
+    let many = CROWD * cores.max(PAIR);
+    let crowd = if crowded { Some(calibrated(many)?) } else { None };
+    let ranks_a_core = [PAIR, many].map(|ranks| ranks as f64 / cores as f64);
+    Ok(Some(Costs { pair: calibrated(PAIR)?, crowd, ranks_a_core }))
 }
 
-/// What two processes take for messages, as the first of them sees it.
-fn time(args: &SimulateArgs, transport: ProcessTransport, interrupts: &Interrupts) -> Result<Timings> {
+/// What so many processes take for messages, as the first of them sees it.
+fn time(args: &SimulateArgs, ranks: usize, transport: ProcessTransport, interrupts: &Interrupts) -> Result<Timings> {
     let mut workers = WorkerFlags { start_with: args.start_with.clone(), ..WorkerFlags::default() };
     let mut network = NetworkFlags { transport: Some(ByName(transport)), meet: args.meet, ..NetworkFlags::default() };
     let workers = workers.launch(&mut network, &[], Mode::Train)?;
     let mut times = None;
-    launch::run(&Task::Timings, PAIR, &workers, &Site::Here, interrupts, &mut |rank, message| {
+    launch::run(&Task::Timings, ranks, &workers, &Site::Here, interrupts, &mut |rank, message| {
         match message {
             Message::Timings(theirs) if rank == 0 => times = Some(theirs),
             _ => {}

@@ -8,7 +8,7 @@ use ringstep_train::job::{Length, MAX_THREADS};
 use ringstep_train::profile::Profile;
 
 use super::args::{Compute, Messages, SimulateArgs};
-use super::machine::{self, Speed};
+use super::machine::{self, Costs, Speed};
 use super::search::{self, Best};
 use crate::launch::Interrupts;
 use crate::settings::{SyncName, one_way};
@@ -30,6 +30,8 @@ pub struct Study {
     pub open: bool,
     /// Makes the cluster of so many workers.
     cluster: Cluster,
+    /// What messages cost, if that was measured.
+    costs: Option<Costs>,
     per_host: usize,
     /// The network in words.
     pub network: String,
@@ -95,6 +97,7 @@ impl Study {
             steps: args.steps,
             open,
             cluster,
+            costs: None,
             per_host: args.hosts,
             network,
         };
@@ -119,7 +122,11 @@ impl Study {
                 study.speed = "workers as fast as this machine".to_owned();
             }
         }
-        study.cluster = machine::with_messages(study.cluster, args, interrupts)?;
+        let crowded = args.workers.0.iter().any(|&workers| {
+            let cluster = study.cluster(workers);
+            cluster.cores.is_some_and(|cores| cluster.topology.largest_host() > cores)
+        });
+        study.costs = machine::costs(args, crowded, interrupts)?;
         Ok(study)
     }
 
@@ -128,8 +135,13 @@ impl Study {
         let Cluster { uplink, inside, .. } = self.cluster;
         let placed = Cluster::of_hosts(workers, self.per_host, uplink, inside);
         let on_host = placed.topology.largest_host();
+        let ranks_a_core = on_host as f64 / self.cluster.cores.unwrap_or(on_host) as f64;
         let contention = self.measured.as_ref().filter(|_| on_host > 1).map_or(1.0, |speed| speed.contention(on_host));
-        Cluster { topology: placed.topology, contention, ..self.cluster.clone() }
+        let cluster = Cluster { topology: placed.topology, contention, ..self.cluster.clone() };
+        match &self.costs {
+            Some(costs) => costs.of(ranks_a_core, cluster),
+            None => cluster,
+        }
     }
 
     /// What so many workers come to.
