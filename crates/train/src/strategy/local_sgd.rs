@@ -135,9 +135,7 @@ impl LocalSgd {
         let over = match self.round {
             Round::Every(steps) => self.since == steps,
             Round::EveryEpoch => (turn.step + 1).is_multiple_of(self.epoch),
-            Round::Period(seconds) => {
-                self.began.elapsed().as_secs_f64() >= seconds || self.since == self.share
-            }
+            Round::Period(seconds) => self.began.elapsed().as_secs_f64() >= seconds || self.since == self.share,
         };
         if over {
             self.average(world, replica)?;
