@@ -133,22 +133,23 @@ impl Histogram {
 
     /// Counts more numbers.
     pub fn add(&mut self, numbers: &[f32]) {
-        let (low, width) = (self.moments.low, self.width());
+        let (low, width) = (f64::from(self.moments.low), self.width());
         for &number in numbers {
-            let bin = if width > 0.0 { ((number - low) / width) as usize } else { 0 };
+            let bin = if width > 0.0 { ((f64::from(number) - low) / width) as usize } else { 0 };
             self.counts[bin.min(BINS - 1)] += 1;
         }
     }
 
-    fn width(&self) -> f32 {
-        (self.moments.high - self.moments.low) / BINS as f32
+    /// In 64 bits there is neither a range of the least floats whose part is zero nor one of the largest that is infinite.
+    fn width(&self) -> f64 {
+        (f64::from(self.moments.high) - f64::from(self.moments.low)) / BINS as f64
     }
 
     /// The middle of each bin that is not empty, with its count.
     pub fn bins(&self) -> impl Iterator<Item = (f32, u64)> {
-        let (low, width) = (self.moments.low, self.width());
+        let (low, width) = (f64::from(self.moments.low), self.width());
         let bins = self.counts.iter().enumerate().filter(|&(_, &count)| count > 0);
-        bins.map(move |(bin, &count)| (low + (bin as f32 + 0.5) * width, count))
+        bins.map(move |(bin, &count)| ((low + (bin as f64 + 0.5) * width) as f32, count))
     }
 
     /// The share of the numbers outside a range.
@@ -182,7 +183,7 @@ impl Histogram {
                 passed += count as f64;
                 passed <= rare
             });
-            bins.count() as f32 * self.width()
+            (bins.count() as f64 * self.width()) as f32
         };
         if low >= 0.0 {
             return [low, high - end(&mut self.counts.iter().rev(), rare)];
@@ -193,17 +194,21 @@ impl Histogram {
     fn least_error(&self, values: u32) -> [f32; 2] {
         let bins: Vec<_> = self.bins().collect();
         let error = |[low, high]: [f32; 2]| -> f64 {
-            let (low, high) = (low.min(0.0), high.max(0.0));
-            let step = (high - low) / (values - 1) as f32;
-            let zero = (low / step).round() * step;
+            let (low, high) = (f64::from(low.min(0.0)), f64::from(high.max(0.0)));
+            let step = (high - low) / f64::from(values - 1);
+            if step == 0.0 {
+                // Every number becomes zero.
+                return bins.iter().map(|&(number, count)| f64::from(number).powi(2) * count as f64).sum();
+            }
+            let least = (low / step).round();
             let squared = |&(number, count): &(f32, u64)| {
-                let nearest = ((number / step).round() * step).clamp(zero, zero + step * (values - 1) as f32);
-                f64::from(number - nearest).powi(2) * count as f64
+                let nearest = (f64::from(number) / step).round().clamp(least, least + f64::from(values - 1));
+                (f64::from(number) - nearest * step).powi(2) * count as f64
             };
             bins.iter().map(squared).sum()
         };
         let Moments { low, high, .. } = self.moments;
-        let ranges = (1..=TRIALS).rev().map(|part| [low, high].map(|end| end * part as f32 / TRIALS as f32));
+        let ranges = (1..=TRIALS).rev().map(|part| [low, high].map(|end| end * (part as f32 / TRIALS as f32)));
         // Of equal ones the widest.
         let errors = ranges.map(|range| (range, error(range)));
         errors.reduce(|best, next| if next.1 < best.1 { next } else { best }).map_or([low, high], |(range, _)| range)
@@ -278,6 +283,23 @@ pub(crate) mod tests {
             let histogram = Histogram::of(&[constant; 50]);
             for calibration in Calibration::ALL {
                 assert_eq!(histogram.range(calibration, 256), [constant; 2]);
+            }
+        }
+    }
+
+    /// Numbers so small that a 256th of them is zero, and so large that their range is not finite.
+    #[test]
+    fn ranges_of_the_smallest_and_largest_numbers_are_sound() {
+        for factor in [1e-45, 1e-43, 1e-38, 1e37, 8e37] {
+            let numbers: Vec<f32> = normal(1000).into_iter().map(|number| number * factor).collect();
+            let histogram = Histogram::of(&numbers);
+            let Moments { low, high, .. } = histogram.moments;
+            for calibration in Calibration::ALL {
+                for values in [2, 4, 128, 256] {
+                    let [first, last] = histogram.range(calibration, values);
+                    let sound = low <= first && first <= last && last <= high;
+                    assert!(sound, "{} of {factor}: {first} to {last}", calibration.name());
+                }
             }
         }
     }

@@ -190,21 +190,68 @@ fn zeros_and_dead_filters_get_sound_scales() {
         }
         model.import(index, &values);
     }
-    let (_, quantized) = quantize(&model, EIGHT);
-    for node in &quantized.nodes {
-        assert!(node.grid.scale.is_finite() && node.grid.scale > 0.0, "{}", node.name);
-        if let IntegerOp::Conv { scales, .. } = &node.op {
-            assert!(scales.iter().all(|scale| scale.is_finite() && *scale > 0.0), "{}", node.name);
-        }
-    }
     let images = noise(2 * model.input().len(), 5);
     let float = model.freeze(2, 1).logits(&images).to_vec();
-    let mut engine = Engine::new(&quantized, 2, team(1));
-    let integers = engine.logits(&images);
     // The large bias is what comes out; it is exact to the grid.
     let reach = float.iter().fold(0f32, |most, logit| most.max(logit.abs()));
-    for (a, b) in integers.iter().zip(&float) {
-        assert!((a - b).abs() < 0.05 * reach, "{a} and {b}");
+    for calibration in Calibration::ALL {
+        let (_, quantized) = quantize(&model, Recipe { calibration, ..EIGHT });
+        assert_sound(&quantized);
+        // Of sixteen channels the one with the bias is further than three deviations from the mean of all: a fifth is cut off.
+        let most = if calibration == Calibration::ThreeSigma { 0.25 } else { 0.05 };
+        let mut engine = Engine::new(&quantized, 2, team(1));
+        for (a, b) in engine.logits(&images).iter().zip(&float) {
+            assert!((a - b).abs() < most * reach, "{}: {a} and {b}", calibration.name());
+        }
+    }
+}
+
+fn assert_sound(model: &Quantized) {
+    let sound = |scale: f32| scale.is_finite() && scale > 0.0;
+    for node in &model.nodes {
+        assert!(sound(node.grid.scale), "{}", node.name);
+        if let IntegerOp::Conv { scales, .. } = &node.op {
+            assert!(scales.iter().all(|&scale| sound(scale)), "{}", node.name);
+        }
+    }
+}
+
+/// A layer without weights gives what its bias says, and all that follows is a few different numbers: each calibration keeps them.
+#[test]
+fn behind_a_layer_of_zeros_answers_stay_with_every_calibration() {
+    let mut model = trained(&Architecture::Cnn.network());
+    let index = model.parameters().iter().position(|parameter| parameter.name == "conv2.weight").unwrap();
+    let zeros = vec![0.0; model.export(&model.parameters()[index].clone()).len()];
+    model.import(index, &zeros);
+    let images = noise(8 * model.input().len(), 5);
+    let float = model.freeze(8, 1).logits(&images).to_vec();
+    let reach = float.iter().fold(0f32, |most, logit| most.max(logit.abs()));
+    for calibration in Calibration::ALL {
+        let (_, quantized) = quantize(&model, Recipe { calibration, ..EIGHT });
+        let integers = Engine::new(&quantized, 8, team(1)).logits(&images).to_vec();
+        for (a, b) in integers.iter().zip(&float) {
+            assert!((a - b).abs() < 0.05 * reach, "{}: {a} and {b}", calibration.name());
+        }
+    }
+}
+
+/// Weights of which a 127th is no float any more.
+#[test]
+fn denormal_weights_get_sound_scales_with_every_calibration() {
+    for factor in [1e-30, 1e-43] {
+        let mut model = trained(&Architecture::Cnn.network());
+        for index in 0..model.parameters().len() {
+            let parameter = model.parameters()[index].clone();
+            let values: Vec<f32> = model.export(&parameter).into_iter().map(|value| value * factor).collect();
+            model.import(index, &values);
+        }
+        for calibration in Calibration::ALL {
+            let (_, quantized) = quantize(&model, Recipe { calibration, ..EIGHT });
+            assert_sound(&quantized);
+            let images = noise(2 * model.input().len(), 5);
+            let mut engine = Engine::new(&quantized, 2, team(1));
+            assert!(engine.logits(&images).iter().all(|logit| logit.is_finite()), "{}", calibration.name());
+        }
     }
 }
 
