@@ -83,9 +83,14 @@ impl Partly {
 }
 
 /// For each source the ratio of signal to quantization noise: how much larger the numbers of the float model are, squared and
-/// summed, than their distance from those of the integers, in decibels. Errors of all layers before are in it. The engine is one
-/// [to be watched](Engine::to_be_watched).
-pub fn signal_to_noise(frozen: &mut Frozen, engine: &mut Engine, model: &Quantized, images: &[f32]) -> Vec<f64> {
+/// summed, than their distance from those of the integers, in decibels; nothing where
+/// the integers are exact. Errors of all layers before are in it. The engine is one [to be watched](Engine::to_be_watched).
+pub fn signal_to_noise(
+    frozen: &mut Frozen,
+    engine: &mut Engine,
+    model: &Quantized,
+    images: &[f32],
+) -> Vec<Option<f64>> {
     let sources = model.nodes.len() + 1;
     let (mut signal, mut noise) = (vec![0.0; sources], vec![0.0; sources]);
     let batch = frozen.batch().min(engine.batch());
@@ -100,6 +105,25 @@ pub fn signal_to_noise(frozen: &mut Frozen, engine: &mut Engine, model: &Quantiz
             }
         });
     }
-    // Where nothing is lost the ratio has no end.
-    signal.iter().zip(noise).map(|(signal, noise)| 10.0 * (signal / noise.max(f64::MIN_POSITIVE)).log10()).collect()
+    signal.into_iter().zip(noise).map(|(signal, noise)| ratio_db(signal, noise)).collect()
+}
+
+/// Without noise nothing is lost, whatever the signal is: there is no ratio.
+fn ratio_db(signal: f64, noise: f64) -> Option<f64> {
+    (noise > 0.0).then(|| 10.0 * (signal.max(f64::MIN_POSITIVE) / noise).log10())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_loses_nothing_has_no_ratio() {
+        assert_eq!(ratio_db(100.0, 1.0), Some(20.0));
+        assert_eq!(ratio_db(1.0, 1.0), Some(0.0));
+        assert_eq!(ratio_db(1.0, 0.0), None);
+        assert_eq!(ratio_db(0.0, 0.0), None);
+        // Noise where there is no signal is bad, but still a number.
+        assert!(ratio_db(0.0, 1.0).unwrap().is_finite());
+    }
 }

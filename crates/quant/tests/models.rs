@@ -6,6 +6,7 @@ use ringstep_nn::team::Team;
 use ringstep_nn::{Architecture, Model};
 use ringstep_quant::engine::Engine;
 use ringstep_quant::model::IntegerOp;
+use ringstep_quant::steps::signal_to_noise;
 use ringstep_quant::{Bits, Calibration, Granularity, Graph, Quantized, Recipe, Survey, file, plain};
 
 fn noise(count: usize, seed: u64) -> Vec<f32> {
@@ -266,4 +267,19 @@ fn what_is_not_finite_is_told_with_the_layer() {
     let survey = |images: &[f32]| Survey::of(&graph, &mut graph.frozen(4, team(1)), images).unwrap_err().to_string();
     assert_eq!(survey(&noise(model.input().len(), 5)), "layer conv1: not all of its numbers are finite");
     assert_eq!(survey(&[]), "there are no images to calibrate with");
+}
+
+#[test]
+fn what_is_all_zero_is_exact() {
+    let mut model = trained(&Architecture::Cnn.network());
+    for index in 0..model.parameters().len() {
+        let zeros = vec![0.0; model.export(&model.parameters()[index].clone()).len()];
+        model.import(index, &zeros);
+    }
+    let (graph, quantized) = quantize(&model, EIGHT);
+    let mut watched = Engine::to_be_watched(&quantized, 4, team(1));
+    let images = noise(4 * model.input().len(), 5);
+    let ratios = signal_to_noise(&mut graph.frozen(4, team(1)), &mut watched, &quantized, &images);
+    assert!(ratios[0].unwrap() > 30.0);
+    assert!(ratios[1..].iter().all(Option::is_none), "{ratios:?}");
 }

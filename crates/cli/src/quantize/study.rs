@@ -64,7 +64,8 @@ pub struct LayerFacts {
     pub kind: &'static str,
     pub grid: Grid,
     pub clipped: f64,
-    pub sqnr_db: f64,
+    /// The ratio of signal to noise, if there is noise.
+    pub sqnr_db: Option<f64>,
 }
 
 /// A layer's weights.
@@ -174,7 +175,7 @@ fn accuracy(verdicts: &[Verdict]) -> f64 {
     verdicts.iter().filter(|verdict| verdict.is_right()).count() as f64 / verdicts.len() as f64
 }
 
-fn layers(graph: &Graph, model: &Quantized, survey: &Survey, noise: &[f64], bits: Bits) -> Vec<LayerFacts> {
+fn layers(graph: &Graph, model: &Quantized, survey: &Survey, noise: &[Option<f64>], bits: Bits) -> Vec<LayerFacts> {
     let fact = |source: usize| {
         let node = source.checked_sub(1).map(|index| &graph.nodes[index]);
         let grid = model.grid_of(source);

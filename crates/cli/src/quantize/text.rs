@@ -54,7 +54,7 @@ pub fn points(difference: f64) -> String {
 pub fn layers(study: &Study) -> Vec<Vec<String>> {
     let mut rows = vec![row(["activation", "of", "scale", "zero point", "clipped", "SQNR"])];
     for layer in &study.layers {
-        let sqnr = if layer.sqnr_db > 300.0 { "exact".to_owned() } else { format!("{:.1} dB", layer.sqnr_db) };
+        let sqnr = layer.sqnr_db.map_or_else(|| "exact".to_owned(), |ratio| format!("{ratio:.1} dB"));
         rows.push(row([
             &layer.name,
             layer.kind,
