@@ -24,6 +24,8 @@ pub struct Subject {
     pub kind: Kind,
     /// What it is tried on.
     pub data: DataPlan,
+    /// The settings that say all of this again.
+    pub settings: Settings,
     /// The folder of the run, if it is one.
     pub folder: Option<PathBuf>,
 }
@@ -77,7 +79,9 @@ impl Subject {
                 (design.name.clone(), design.input(), Kind::Float(design))
             }
         };
-        Ok(Self { weights, name, kind, data: flags.plan(input)?, folder })
+        let data = flags.plan(input)?;
+        let settings = Settings { model, data: flags, ..Settings::default() };
+        Ok(Self { weights, name, kind, data, settings, folder })
     }
 }
 

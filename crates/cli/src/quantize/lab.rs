@@ -9,9 +9,9 @@ use anyhow::{Context, Result, ensure};
 use ringstep_quant::{Calibration, Granularity};
 use serde::Deserialize;
 
+use super::finish;
 use super::study::Study;
 use super::subject::Subject;
-use super::{finish, folder};
 use crate::args::{QuantizeArgs, SubjectArgs};
 use crate::names::ByName;
 use crate::run_dir;
@@ -71,8 +71,7 @@ pub fn run(args: &QuantizeArgs, file: &Path) -> Result<()> {
         }
         None => None,
     };
-    let folder = args.out.clone().map_or_else(|| folder(&own, &subject), Ok)?;
-    finish(&QuantizeArgs { json: args.json, ..own }, &folder, &subject, &found, with_bias.as_ref())
+    finish(&QuantizeArgs { json: args.json, ..own }, &out, &subject, &found, with_bias.as_ref())
 }
 
 /// Trains in a process of its own, as a user would, and returns the folder with the weights.

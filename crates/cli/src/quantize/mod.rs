@@ -31,7 +31,8 @@ use crate::args::{ExportArgs, QuantizeArgs};
 use crate::datasets;
 use crate::eval::subject::{self as evaluated, Kind};
 use crate::names::Named;
-use crate::run_dir::{self, QUANTIZED};
+use crate::run_dir::{self, CONFIG, MODEL, QUANTIZED};
+use crate::settings::{Experiment, ModelName};
 use crate::show;
 
 /// The page's name.
@@ -73,7 +74,8 @@ pub fn run(args: &QuantizeArgs) -> Result<()> {
     }
 }
 
-/// Writes and shows what was found out; a network with biases may answer for one without.
+/// Writes and shows what was found out; a network with biases may answer for one without. The folder gets the settings of the model
+/// and its data, too, so that `eval` can try it wherever it lies.
 fn finish(
     args: &QuantizeArgs,
     folder: &Path,
@@ -84,6 +86,16 @@ fn finish(
     fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let write = |path: &Path, bytes: &[u8]| file::write_whole(path, bytes).with_context(|| path.display().to_string());
     write(&folder.join(QUANTIZED), &quantized_file::to_bytes(&study.model))?;
+    // A run that is there has its own.
+    if !run_dir::is_run(folder) {
+        let mut common = subject.settings.clone();
+        if let Some(ModelName::File(path)) = &mut common.model.model {
+            let network = fs::read(&*path).with_context(|| path.display().to_string())?;
+            write(&folder.join(MODEL), &network)?;
+            *path = PathBuf::from(MODEL);
+        }
+        write(&folder.join(CONFIG), Experiment { common, rows: Vec::new() }.to_toml()?.as_bytes())?;
+    }
     let page = folder.join(REPORT);
     write(&page, page::page(subject, study, with_bias)?.as_bytes())?;
     if let Some(path) = &args.onnx {

@@ -65,6 +65,40 @@ fn a_run_is_quantized_beside_its_weights_and_evaluated_alike() {
     assert!(fs::metadata(place.path("run.onnx")).unwrap().len() > 240_000);
 }
 
+/// Wherever its folder is, that says which data a quantized model is for.
+#[test]
+fn a_quantized_model_is_evaluated_wherever_it_lies() {
+    let place = Place::new();
+    let said = place.json("quantize --json");
+    let evaluation = place.json("eval runs/quantize-1 --json");
+    assert_eq!((&evaluation["accuracy"], &evaluation["model"]), (&said["quantized_accuracy"], &"lenet5".into()));
+
+    // Made images, a network of one's own and a normalisation of one's own.
+    fs::write(
+        place.path("net.toml"),
+        "input = [12, 12, 2]\n[[layer]]\nname = \"fc\"\ntype = \"linear\"\noutputs = 10\n",
+    )
+    .unwrap();
+    place.ok(
+        "train --model net.toml --dataset synthetic:12x12x2 --normalise 0.3,0.7 --samples 200 --epochs 2 --launch threads \
+         --workers 1 --sync single --out run",
+    );
+    let said = place.json("quantize run --out far/away --json");
+    fs::remove_file(place.path("net.toml")).unwrap();
+    fs::rename(place.path("far/away"), place.path("here")).unwrap();
+    let evaluation = place.json("eval here --json");
+    assert_eq!(evaluation["accuracy"], said["quantized_accuracy"]);
+    let config = read(place.path("here/config.toml"));
+    for line in ["model = \"model.toml\"", "dataset = \"synthetic:12x12x2\"", "normalise = \"0.3,0.7\""] {
+        assert!(config.contains(line), "{config}");
+    }
+
+    // A run's own settings are left alone.
+    let own = read(place.path("run/config.toml"));
+    place.ok("quantize run --out run");
+    assert_eq!(read(place.path("run/config.toml")), own);
+}
+
 #[test]
 fn what_cannot_be_quantized_is_refused_in_one_line() {
     let place = Place::new();
@@ -111,5 +145,8 @@ fn an_experiment_is_trained_and_answers_with_a_bias_too() {
     assert!(text.contains("calibrated by minmax with 50 training images"), "{text}");
     assert!(text.contains("With a bias in the last layer: "), "{text}");
     assert!(read(place.path("lab/quantization.html")).contains("With a bias in the last layer: "));
-    assert!(place.path("lab/quantized.safetensors").is_file());
+    place.ok("eval lab");
+    assert!(read(place.path("lab/config.toml")).contains("normalise = \"0.5,0.5\""));
+    place.ok("quantize lab.toml");
+    place.ok("eval runs/quantize-1");
 }
