@@ -6,7 +6,7 @@ use ringstep_nn::team::Team;
 use ringstep_nn::{Architecture, Model};
 use ringstep_quant::engine::Engine;
 use ringstep_quant::model::IntegerOp;
-use ringstep_quant::steps::signal_to_noise;
+use ringstep_quant::steps::{integers_seen, signal_to_noise};
 use ringstep_quant::{Bits, Calibration, Granularity, Graph, Quantized, Recipe, Survey, file, plain};
 
 fn noise(count: usize, seed: u64) -> Vec<f32> {
@@ -282,4 +282,27 @@ fn what_is_all_zero_is_exact() {
     let ratios = signal_to_noise(&mut graph.frozen(4, team(1)), &mut watched, &quantized, &images);
     assert!(ratios[0].unwrap() > 30.0);
     assert!(ratios[1..].iter().all(Option::is_none), "{ratios:?}");
+}
+
+/// What an engine of 8 bits computes is no activation of 4 bits; what one of 4 bits does is.
+#[test]
+fn integers_that_the_bits_do_not_have_are_told() {
+    let model = trained(&odd_network());
+    let images = noise(6 * model.input().len(), 8);
+    for bits in (2..=8).filter_map(Bits::new) {
+        let (_, quantized) = quantize(&model, Recipe { bits, ..EIGHT });
+        let mut watched = Engine::to_be_watched(&quantized, 4, team(1));
+        let seen = integers_seen(&mut watched, &quantized, &images).unwrap();
+        let [low, high] = bits.activations();
+        assert_eq!(seen.len(), quantized.nodes.len() + 1);
+        for (source, seen) in seen.iter().enumerate() {
+            assert_eq!(seen.count, 6 * quantized.shape_of(source).len());
+            assert!(low <= seen.least.into() && seen.least <= seen.most && i32::from(seen.most) <= high);
+        }
+        if let Some(fewer) = Bits::new(bits.count() - 1) {
+            let fewer = Quantized { bits: fewer, ..quantized };
+            let refusal = integers_seen(&mut watched, &fewer, &images).unwrap_err().to_string();
+            assert!(refusal.starts_with("input: an integer of "), "{refusal}");
+        }
+    }
 }

@@ -39,6 +39,7 @@ pub fn page(subject: &Subject, study: &Study, with_bias: Option<&Study>) -> io::
         ("{{images}}", study.calibrated_with.to_string()),
         ("{{q3}}", activations(study)),
         ("{{after-activations}}", after(1)),
+        ("{{checked}}", escape(&text::checked(study))),
         ("{{layers}}", table(&text::layers(study))),
         ("{{after-biases}}", after(2)),
         ("{{with-bias}}", with_bias.map_or_else(String::new, |study| escape(&text::with_bias(study)))),

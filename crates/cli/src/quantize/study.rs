@@ -7,7 +7,7 @@ use ringstep_quant::calibrate::Histogram;
 use ringstep_quant::engine::Engine;
 use ringstep_quant::graph::Op;
 use ringstep_quant::model::IntegerOp;
-use ringstep_quant::steps::{Partly, signal_to_noise};
+use ringstep_quant::steps::{Partly, Seen, integers_seen, signal_to_noise};
 use ringstep_quant::{Bits, Graph, Grid, Quantized, Recipe, Survey};
 
 use super::subject::Subject;
@@ -45,6 +45,9 @@ pub struct Study {
     /// Accuracy of the images that sweeps look at, in floats.
     pub swept_float: f64,
     pub swept: usize,
+    /// Integers that went into layers, all of which were found to be what the bits have, and of how many test images.
+    pub checked: usize,
+    pub checked_images: usize,
     /// Accuracy with so many bits.
     pub by_bits: Vec<(u32, f64)>,
     pub float_cost: Cost,
@@ -66,6 +69,8 @@ pub struct LayerFacts {
     pub clipped: f64,
     /// The ratio of signal to noise, if there is noise.
     pub sqnr_db: Option<f64>,
+    /// The integers of it that were seen.
+    pub seen: Seen,
 }
 
 /// A layer's weights.
@@ -120,6 +125,10 @@ impl Study {
         let steps = vec![("weights", weights), ("activations", activations), ("biases", accuracy(&now))];
 
         let few = pictures.first(SWEPT);
+        few.paint(0..few.len(), &mut images);
+        let seen = integers_seen(&mut watched, &model, &images)?;
+        let read = |source: &usize| graph.nodes.iter().any(|node| node.inputs.contains(source));
+        let checked = (0..seen.len()).filter(read).map(|source| seen[source].count).sum();
         let mut sensitivity = Vec::new();
         for (index, node) in graph.nodes.iter().enumerate().filter(|(_, node)| matches!(node.op, Op::Conv { .. })) {
             let mut one = Partly::one(&graph, &model, index, BATCH, team());
@@ -144,7 +153,7 @@ impl Study {
         let pairs = said.iter().zip(&now).filter(|(float, integer)| float.predicted != integer.predicted);
         let changed: Vec<_> = pairs.map(|(float, integer)| (*float, *integer)).collect();
         Ok(Self {
-            layers: layers(&graph, &model, &survey, &noise, recipe.bits),
+            layers: layers(&graph, &model, &survey, &noise, &seen),
             weights: weights_of(&graph, &model),
             calibrated_with: training.len(),
             float: accuracy(&said),
@@ -152,6 +161,8 @@ impl Study {
             sensitivity,
             swept_float: accuracy(&said[..few.len()]),
             swept: few.len(),
+            checked,
+            checked_images: few.len(),
             by_bits,
             float_cost,
             integer_cost,
@@ -175,11 +186,11 @@ fn accuracy(verdicts: &[Verdict]) -> f64 {
     verdicts.iter().filter(|verdict| verdict.is_right()).count() as f64 / verdicts.len() as f64
 }
 
-fn layers(graph: &Graph, model: &Quantized, survey: &Survey, noise: &[Option<f64>], bits: Bits) -> Vec<LayerFacts> {
+fn layers(graph: &Graph, model: &Quantized, survey: &Survey, noise: &[Option<f64>], seen: &[Seen]) -> Vec<LayerFacts> {
     let fact = |source: usize| {
         let node = source.checked_sub(1).map(|index| &graph.nodes[index]);
         let grid = model.grid_of(source);
-        let [low, high] = grid.range(bits);
+        let [low, high] = grid.range(model.bits);
         // Up to half a step beyond the ends is rounded, not cut off.
         let range = [low - grid.scale / 2.0, high + grid.scale / 2.0];
         LayerFacts {
@@ -188,6 +199,7 @@ fn layers(graph: &Graph, model: &Quantized, survey: &Survey, noise: &[Option<f64
             grid,
             clipped: survey.histograms[source].outside(range),
             sqnr_db: noise[source],
+            seen: seen[source],
         }
     };
     (0..=graph.nodes.len()).map(fact).collect()

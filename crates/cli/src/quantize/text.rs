@@ -10,7 +10,7 @@ use crate::show::{bytes, percent, seconds};
 /// Steps, layers, and what both models take.
 pub fn text(subject: &Subject, study: &Study) -> String {
     let [steps, layers, costs] = [steps(study), layers(study), costs(study)].map(|rows| table(&rows));
-    format!("{}\n\n{steps}\n{layers}\n{costs}\n{}", title(subject, study), changes(study))
+    format!("{}\n\n{steps}\n{layers}\n{}\n{costs}\n{}", title(subject, study), checked(study), changes(study))
 }
 
 /// What was quantized, and how.
@@ -52,7 +52,7 @@ pub fn points(difference: f64) -> String {
 
 /// Each activation, headings first.
 pub fn layers(study: &Study) -> Vec<Vec<String>> {
-    let mut rows = vec![row(["activation", "of", "scale", "zero point", "clipped", "SQNR"])];
+    let mut rows = vec![row(["activation", "of", "scale", "zero point", "integers", "clipped", "SQNR"])];
     for layer in &study.layers {
         let sqnr = layer.sqnr_db.map_or_else(|| "exact".to_owned(), |ratio| format!("{ratio:.1} dB"));
         rows.push(row([
@@ -60,11 +60,21 @@ pub fn layers(study: &Study) -> Vec<Vec<String>> {
             layer.kind,
             &format!("{:.3e}", layer.grid.scale),
             &layer.grid.zero_point.to_string(),
+            &format!("{} to {}", layer.seen.least, layer.seen.most),
             &format!("{:.3}%", 100.0 * layer.clipped),
             &sqnr,
         ]));
     }
     rows
+}
+
+/// How many inputs of layers were looked at.
+pub fn checked(study: &Study) -> String {
+    let [low, high] = study.model.bits.activations();
+    format!(
+        "Checked: the {} inputs of all layers for {} test images are integers from {low} to {high}.",
+        study.checked, study.checked_images
+    )
 }
 
 /// What both models take, headings first.
