@@ -9,9 +9,9 @@ use anyhow::{Context, Result, ensure};
 use ringstep_quant::{Calibration, Granularity};
 use serde::Deserialize;
 
-use super::finish;
 use super::study::Study;
 use super::subject::Subject;
+use super::{finish, subject, writable};
 use crate::args::{QuantizeArgs, SubjectArgs};
 use crate::names::ByName;
 use crate::run_dir;
@@ -27,7 +27,7 @@ struct Experiment {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Table {
-    bits: Option<u32>,
+    bits: Option<i64>,
     granularity: Option<ByName<Granularity>>,
     calibration: Option<ByName<Calibration>>,
     images: Option<usize>,
@@ -42,6 +42,9 @@ pub fn run(args: &QuantizeArgs, file: &Path) -> Result<()> {
     if let Some(flag) = args.subject.given() {
         anyhow::bail!("{flag}: {} says what is trained on what", file.display());
     }
+    // Training takes long: what would be refused after it is refused before.
+    subject::bits(args.bits.or(table.bits))?;
+    args.onnx.as_deref().map_or(Ok(()), writable)?;
     let out = match &args.out {
         Some(out) => out.clone(),
         None => run_dir::next_free(Path::new("runs"), "quantize")?,

@@ -52,8 +52,7 @@ pub struct Subject {
 impl Subject {
     /// All that the flags say, loaded.
     pub fn find(args: &QuantizeArgs) -> Result<Self> {
-        let bits = args.bits.unwrap_or(Bits::EIGHT.count());
-        let bits = Bits::new(bits).with_context(|| format!("--bits {bits}: from 2 to 8 are possible"))?;
+        let bits = bits(args.bits)?;
         let images = args.images.unwrap_or(IMAGES);
         ensure!(images > 0, "--images 0: there is nothing to calibrate with");
         let level = args.compute.level()?;
@@ -93,6 +92,13 @@ impl Subject {
             settings,
         })
     }
+}
+
+/// The bits that were asked for.
+pub fn bits(given: Option<i64>) -> Result<Bits> {
+    let given = given.unwrap_or(Bits::EIGHT.count().into());
+    let bits = u32::try_from(given).ok().and_then(Bits::new);
+    bits.with_context(|| format!("--bits {given}: from 2 to 8 are possible"))
 }
 
 /// What is to be quantized, before any of it is loaded.

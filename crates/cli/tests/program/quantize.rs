@@ -103,23 +103,40 @@ fn a_quantized_model_is_evaluated_wherever_it_lies() {
 fn what_cannot_be_quantized_is_refused_in_one_line() {
     let place = Place::new();
     assert_eq!(place.refused("quantize --bits 9"), "--bits 9: from 2 to 8 are possible");
-    assert_eq!(place.refused("quantize --bits 1"), "--bits 1: from 2 to 8 are possible");
+    for bits in ["1", "-1", "99999999999"] {
+        assert_eq!(
+            place.refused(&format!("quantize --bits {bits}")),
+            format!("--bits {bits}: from 2 to 8 are possible")
+        );
+    }
     assert_eq!(place.refused("quantize --images 0"), "--images 0: there is nothing to calibrate with");
     assert_eq!(place.refused("quantize nothing"), "nothing: there is no such run or file");
     assert!(place.refused("quantize --calibration kl").starts_with("unknown calibration 'kl': known are minmax, "));
     fs::write(place.path("text.safetensors"), "no model").unwrap();
-    let refusal = place.refused("quantize text.safetensors --model lenet5 --dataset mnist");
-    assert!(refusal.contains("mnist"), "{refusal}");
+    let refusal = place.refused("quantize text.safetensors --model lenet5 --dataset synthetic");
+    assert!(refusal.starts_with("text.safetensors: not a safetensors file"), "{refusal}");
+    let refusal = place.refused("quantize text.safetensors");
+    assert!(refusal.starts_with("text.safetensors: not a safetensors file"), "{refusal}");
     fs::write(place.path("lab.toml"), "model = \"lenet5\"\n").unwrap();
     assert_eq!(place.refused("quantize lab.toml"), "lab.toml: there is no table [quantize] in it");
     place.ok("train --launch threads --workers 1 --sync single --samples 50 --epochs 1 --out run");
-    place.ok("quantize run");
+    let refusal = place.refused("quantize .");
+    assert_eq!(refusal, ". is no run, but has some in it: choose one of ./run");
+    for unwritable in ["missing/model.onnx", "run"] {
+        let refusal = place.refused(&format!("quantize run --onnx {unwritable}"));
+        assert!(refusal.starts_with(&format!("--onnx {unwritable}: ")), "{refusal}");
+    }
+    // Before the study began.
+    assert!(!place.path("run/quantized").exists());
+    let text = place.ok("quantize run --bits 4 --onnx model.onnx");
+    assert!(text.contains("ONNX: model.onnx, in floats model-float.onnx"), "{text}");
+    assert!(text.contains("with 4 bits some of their answers differ"), "{text}");
     let refusal = place.refused("quantize run/quantized");
     assert!(refusal.ends_with("quantized.safetensors: it is quantized already"), "{refusal}");
-    fs::write(place.path("run/model.safetensors"), "no model").unwrap();
-    assert!(place.refused("quantize run").contains("not a safetensors file"));
     let refusal = place.refused("quantize run --dataset synthetic:32x32x3");
-    assert!(refusal.contains("not a safetensors file") || refusal.contains("channel"), "{refusal}");
+    assert_eq!(refusal, "lenet5 takes images of 1 channel, synthetic has 3");
+    fs::write(place.path("run/model.safetensors"), "no model").unwrap();
+    assert!(place.refused("quantize run").contains("run/model.safetensors: not a safetensors file"));
 }
 
 #[test]
