@@ -69,8 +69,19 @@ pub struct LayerFacts {
     pub clipped: f64,
     /// The ratio of signal to noise, if there is noise.
     pub sqnr_db: Option<f64>,
+    /// Why some of it is cut off whatever the calibration.
+    pub cut: Option<Cut>,
     /// The integers of it that were seen.
     pub seen: Seen,
+}
+
+/// What a tangent cuts off.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// What goes into one, where what comes out does not change any more.
+    BeforeTanh,
+    /// What comes out of one, next to one: the specification says its scale.
+    OfTanh,
 }
 
 /// A layer's weights.
@@ -187,6 +198,17 @@ fn accuracy(verdicts: &[Verdict]) -> f64 {
 }
 
 fn layers(graph: &Graph, model: &Quantized, survey: &Survey, noise: &[Option<f64>], seen: &[Seen]) -> Vec<LayerFacts> {
+    let mut cuts: Vec<Option<Cut>> = vec![None];
+    for (index, node) in graph.nodes.iter().enumerate() {
+        let mut readers = graph.nodes.iter().filter(|reader| reader.inputs.contains(&(index + 1))).peekable();
+        let before = readers.peek().is_some() && readers.all(|reader| reader.op == Op::Tanh);
+        cuts.push(match node.op {
+            Op::Tanh => Some(Cut::OfTanh),
+            // They keep their input's grid.
+            Op::Relu | Op::MaxPool { .. } | Op::AveragePool { .. } => cuts[node.inputs[0]],
+            _ => before.then_some(Cut::BeforeTanh),
+        });
+    }
     let fact = |source: usize| {
         let node = source.checked_sub(1).map(|index| &graph.nodes[index]);
         let grid = model.grid_of(source);
@@ -199,6 +221,7 @@ fn layers(graph: &Graph, model: &Quantized, survey: &Survey, noise: &[Option<f64
             grid,
             clipped: survey.histograms[source].outside(range),
             sqnr_db: noise[source],
+            cut: cuts[source],
             seen: seen[source],
         }
     };
