@@ -43,7 +43,9 @@ fn without_arguments_it_does_everything_with_the_built_in_model() {
     assert!(places.is_sorted());
     // What a tanh cuts off is explained, and how many inputs were checked is said.
     assert!(page.contains("beyond 4 the tanh that follows gives the same integer"));
-    assert!(page.contains("Checked: the ") && page.contains(" inputs of all layers for 1,000 test images are integers"));
+    assert!(
+        page.contains("Checked: the ") && page.contains(" inputs of all layers for 1,000 test images are integers")
+    );
     for file in ["model.onnx", "model-float.onnx"] {
         assert!(fs::metadata(place.path(file)).unwrap().len() > 60_000, "{file}");
     }
