@@ -81,7 +81,6 @@ def make(run, folder):
     """Quantizes and exports a run."""
     summary = json.loads(ringstep("quantize", run, "--onnx", folder / "model.onnx", "--out", folder / "out", "--json"))
     print(f"accuracy {summary['float_accuracy']:.4f} in floats, {summary['quantized_accuracy']:.4f} in integers")
-    (folder / "out/config.toml").write_text((run / "config.toml").read_text())
     ringstep("export", run, "--onnx", folder / "float.onnx")
 
 

@@ -201,8 +201,8 @@ pub struct QuantizeArgs {
     #[command(flatten)]
     pub subject: SubjectArgs,
     /// Bits of weights and activations, 2 to 8 [default: 8]
-    #[arg(long, value_name = "N")]
-    pub bits: Option<u32>,
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub bits: Option<i64>,
     /// Whether each filter has a scale of its own, or each layer: channel or tensor [default: channel]
     #[arg(long, value_name = "channel|tensor")]
     pub granularity: Option<ByName<Granularity>>,

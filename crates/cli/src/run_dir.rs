@@ -20,7 +20,7 @@ const STEPS: &str = "steps.jsonl";
 /// The settings, as they were.
 pub const CONFIG: &str = "config.toml";
 /// The network, if it came from a file.
-const MODEL: &str = "model.toml";
+pub const MODEL: &str = "model.toml";
 /// The final weights.
 pub const WEIGHTS: &str = "model.safetensors";
 /// The same in integers.
@@ -195,6 +195,11 @@ impl RunDir {
         writeln!(self.metrics, "{}", serde_json::to_string(&metric)?)
             .with_context(|| self.file(METRICS).display().to_string())
     }
+}
+
+/// Whether a folder is that of a run.
+pub fn is_run(folder: &Path) -> bool {
+    folder.join(METRICS).is_file()
 }
 
 /// A run's settings are in its folder; those of a way of a comparison in the folder above.

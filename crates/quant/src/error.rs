@@ -24,6 +24,18 @@ pub enum QuantError {
         /// The most that are possible.
         most: usize,
     },
+    /// An activation that its bits do not have.
+    #[error("{name}: an integer of {integer} came out, which is not from {low} to {high}")]
+    OutOfRange {
+        /// The layer.
+        name: String,
+        /// What came out.
+        integer: i8,
+        /// The least that can.
+        low: i32,
+        /// The largest that can.
+        high: i32,
+    },
     /// A file that cannot be read or written.
     #[error("{}: {error}", path.display())]
     Io {

@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | a scale and a zero point, and the integers between | [`grid`] |
 //! | a trained model as the operators that are quantized | [`graph`] |
-//! | what goes through it, and which range counts | [`survey`], [`calibrate`] |
+//! | what goes through it, and which range counts | [`survey`], [`calibrate`], [`entropy`] |
 //! | the model in integers | [`model`] |
 //! | what each step costs: weights, activations, one layer alone | [`steps`] |
 //! | each operator, and a whole model, in plain integers | [`reference`], [`plain`] |
@@ -18,6 +18,7 @@
 
 pub mod calibrate;
 pub mod engine;
+pub mod entropy;
 pub mod error;
 pub mod file;
 #[cfg(any(test, fuzzing))]

@@ -5,6 +5,7 @@ use ringstep_nn::Frozen;
 use ringstep_nn::team::Team;
 
 use crate::engine::{Engine, signed};
+use crate::error::QuantError;
 use crate::graph::{Graph, Op};
 use crate::grid::{Bits, Grid};
 use crate::model::{IntegerOp, Quantized};
@@ -83,9 +84,14 @@ impl Partly {
 }
 
 /// For each source the ratio of signal to quantization noise: how much larger the numbers of the float model are, squared and
-/// summed, than their distance from those of the integers, in decibels. Errors of all layers before are in it. The engine is one
-/// [to be watched](Engine::to_be_watched).
-pub fn signal_to_noise(frozen: &mut Frozen, engine: &mut Engine, model: &Quantized, images: &[f32]) -> Vec<f64> {
+/// summed, than their distance from those of the integers, in decibels; nothing where
+/// the integers are exact. Errors of all layers before are in it. The engine is one [to be watched](Engine::to_be_watched).
+pub fn signal_to_noise(
+    frozen: &mut Frozen,
+    engine: &mut Engine,
+    model: &Quantized,
+    images: &[f32],
+) -> Vec<Option<f64>> {
     let sources = model.nodes.len() + 1;
     let (mut signal, mut noise) = (vec![0.0; sources], vec![0.0; sources]);
     let batch = frozen.batch().min(engine.batch());
@@ -100,6 +106,60 @@ pub fn signal_to_noise(frozen: &mut Frozen, engine: &mut Engine, model: &Quantiz
             }
         });
     }
-    // Where nothing is lost the ratio has no end.
-    signal.iter().zip(noise).map(|(signal, noise)| 10.0 * (signal / noise.max(f64::MIN_POSITIVE)).log10()).collect()
+    signal.into_iter().zip(noise).map(|(signal, noise)| ratio_db(signal, noise)).collect()
+}
+
+/// The integers of a source that were seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// How many there were.
+    pub count: usize,
+    /// The least.
+    pub least: i8,
+    /// The largest.
+    pub most: i8,
+}
+
+/// The integers that images become and that come out of each node, one for each source, if all are integers that the model's
+/// bits have: bytes could hold others where it has fewer than eight. The engine is one [to be watched](Engine::to_be_watched).
+pub fn integers_seen(engine: &mut Engine, model: &Quantized, images: &[f32]) -> Result<Vec<Seen>, QuantError> {
+    let mut seen = vec![Seen { count: 0, least: i8::MAX, most: i8::MIN }; model.nodes.len() + 1];
+    for images in images.chunks(engine.batch() * model.input.len()) {
+        engine.logits_seeing(images, |source, bytes| {
+            let Seen { count, least, most } = &mut seen[source];
+            *count += bytes.len();
+            for &byte in bytes {
+                (*least, *most) = ((*least).min(signed(byte)), (*most).max(signed(byte)));
+            }
+        });
+    }
+    let [low, high] = model.bits.activations();
+    let foreign = |integer: i8| !(low..=high).contains(&i32::from(integer));
+    for (source, &Seen { least, most, .. }) in seen.iter().enumerate().filter(|(_, seen)| seen.count > 0) {
+        if let Some(integer) = [least, most].into_iter().find(|&integer| foreign(integer)) {
+            let name = source.checked_sub(1).map_or("input", |index| &model.nodes[index].name).to_owned();
+            return Err(QuantError::OutOfRange { name, integer, low, high });
+        }
+    }
+    Ok(seen)
+}
+
+/// Without noise nothing is lost, whatever the signal is: there is no ratio.
+fn ratio_db(signal: f64, noise: f64) -> Option<f64> {
+    (noise > 0.0).then(|| 10.0 * (signal.max(f64::MIN_POSITIVE) / noise).log10())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_loses_nothing_has_no_ratio() {
+        assert_eq!(ratio_db(100.0, 1.0), Some(20.0));
+        assert_eq!(ratio_db(1.0, 1.0), Some(0.0));
+        assert_eq!(ratio_db(1.0, 0.0), None);
+        assert_eq!(ratio_db(0.0, 0.0), None);
+        // Noise where there is no signal is bad, but still a number.
+        assert!(ratio_db(0.0, 1.0).unwrap().is_finite());
+    }
 }

@@ -6,6 +6,7 @@ use ringstep_nn::team::Team;
 use ringstep_nn::{Architecture, Model};
 use ringstep_quant::engine::Engine;
 use ringstep_quant::model::IntegerOp;
+use ringstep_quant::steps::{integers_seen, signal_to_noise};
 use ringstep_quant::{Bits, Calibration, Granularity, Graph, Quantized, Recipe, Survey, file, plain};
 
 fn noise(count: usize, seed: u64) -> Vec<f32> {
@@ -190,21 +191,68 @@ fn zeros_and_dead_filters_get_sound_scales() {
         }
         model.import(index, &values);
     }
-    let (_, quantized) = quantize(&model, EIGHT);
-    for node in &quantized.nodes {
-        assert!(node.grid.scale.is_finite() && node.grid.scale > 0.0, "{}", node.name);
-        if let IntegerOp::Conv { scales, .. } = &node.op {
-            assert!(scales.iter().all(|scale| scale.is_finite() && *scale > 0.0), "{}", node.name);
-        }
-    }
     let images = noise(2 * model.input().len(), 5);
     let float = model.freeze(2, 1).logits(&images).to_vec();
-    let mut engine = Engine::new(&quantized, 2, team(1));
-    let integers = engine.logits(&images);
     // The large bias is what comes out; it is exact to the grid.
     let reach = float.iter().fold(0f32, |most, logit| most.max(logit.abs()));
-    for (a, b) in integers.iter().zip(&float) {
-        assert!((a - b).abs() < 0.05 * reach, "{a} and {b}");
+    for calibration in Calibration::ALL {
+        let (_, quantized) = quantize(&model, Recipe { calibration, ..EIGHT });
+        assert_sound(&quantized);
+        // Of sixteen channels the one with the bias is further than three deviations from the mean of all: a fifth is cut off.
+        let most = if calibration == Calibration::ThreeSigma { 0.25 } else { 0.05 };
+        let mut engine = Engine::new(&quantized, 2, team(1));
+        for (a, b) in engine.logits(&images).iter().zip(&float) {
+            assert!((a - b).abs() < most * reach, "{}: {a} and {b}", calibration.name());
+        }
+    }
+}
+
+fn assert_sound(model: &Quantized) {
+    let sound = |scale: f32| scale.is_finite() && scale > 0.0;
+    for node in &model.nodes {
+        assert!(sound(node.grid.scale), "{}", node.name);
+        if let IntegerOp::Conv { scales, .. } = &node.op {
+            assert!(scales.iter().all(|&scale| sound(scale)), "{}", node.name);
+        }
+    }
+}
+
+/// A layer without weights gives what its bias says, and all that follows is a few different numbers: each calibration keeps them.
+#[test]
+fn behind_a_layer_of_zeros_answers_stay_with_every_calibration() {
+    let mut model = trained(&Architecture::Cnn.network());
+    let index = model.parameters().iter().position(|parameter| parameter.name == "conv2.weight").unwrap();
+    let zeros = vec![0.0; model.export(&model.parameters()[index].clone()).len()];
+    model.import(index, &zeros);
+    let images = noise(8 * model.input().len(), 5);
+    let float = model.freeze(8, 1).logits(&images).to_vec();
+    let reach = float.iter().fold(0f32, |most, logit| most.max(logit.abs()));
+    for calibration in Calibration::ALL {
+        let (_, quantized) = quantize(&model, Recipe { calibration, ..EIGHT });
+        let integers = Engine::new(&quantized, 8, team(1)).logits(&images).to_vec();
+        for (a, b) in integers.iter().zip(&float) {
+            assert!((a - b).abs() < 0.05 * reach, "{}: {a} and {b}", calibration.name());
+        }
+    }
+}
+
+/// Weights of which a 127th is no float any more.
+#[test]
+fn denormal_weights_get_sound_scales_with_every_calibration() {
+    for factor in [1e-30, 1e-43] {
+        let mut model = trained(&Architecture::Cnn.network());
+        for index in 0..model.parameters().len() {
+            let parameter = model.parameters()[index].clone();
+            let values: Vec<f32> = model.export(&parameter).into_iter().map(|value| value * factor).collect();
+            model.import(index, &values);
+        }
+        for calibration in Calibration::ALL {
+            let (_, quantized) = quantize(&model, Recipe { calibration, ..EIGHT });
+            assert_sound(&quantized);
+            let images = noise(2 * model.input().len(), 5);
+            let mut engine = Engine::new(&quantized, 2, team(1));
+            assert!(engine.logits(&images).iter().all(|logit| logit.is_finite()), "{}", calibration.name());
+        }
     }
 }
 
@@ -219,4 +267,42 @@ fn what_is_not_finite_is_told_with_the_layer() {
     let survey = |images: &[f32]| Survey::of(&graph, &mut graph.frozen(4, team(1)), images).unwrap_err().to_string();
     assert_eq!(survey(&noise(model.input().len(), 5)), "layer conv1: not all of its numbers are finite");
     assert_eq!(survey(&[]), "there are no images to calibrate with");
+}
+
+#[test]
+fn what_is_all_zero_is_exact() {
+    let mut model = trained(&Architecture::Cnn.network());
+    for index in 0..model.parameters().len() {
+        let zeros = vec![0.0; model.export(&model.parameters()[index].clone()).len()];
+        model.import(index, &zeros);
+    }
+    let (graph, quantized) = quantize(&model, EIGHT);
+    let mut watched = Engine::to_be_watched(&quantized, 4, team(1));
+    let images = noise(4 * model.input().len(), 5);
+    let ratios = signal_to_noise(&mut graph.frozen(4, team(1)), &mut watched, &quantized, &images);
+    assert!(ratios[0].unwrap() > 30.0);
+    assert!(ratios[1..].iter().all(Option::is_none), "{ratios:?}");
+}
+
+/// What an engine of 8 bits computes is no activation of 4 bits; what one of 4 bits does is.
+#[test]
+fn integers_that_the_bits_do_not_have_are_told() {
+    let model = trained(&odd_network());
+    let images = noise(6 * model.input().len(), 8);
+    for bits in (2..=8).filter_map(Bits::new) {
+        let (_, quantized) = quantize(&model, Recipe { bits, ..EIGHT });
+        let mut watched = Engine::to_be_watched(&quantized, 4, team(1));
+        let seen = integers_seen(&mut watched, &quantized, &images).unwrap();
+        let [low, high] = bits.activations();
+        assert_eq!(seen.len(), quantized.nodes.len() + 1);
+        for (source, seen) in seen.iter().enumerate() {
+            assert_eq!(seen.count, 6 * quantized.shape_of(source).len());
+            assert!(low <= seen.least.into() && seen.least <= seen.most && i32::from(seen.most) <= high);
+        }
+        if let Some(fewer) = Bits::new(bits.count() - 1) {
+            let fewer = Quantized { bits: fewer, ..quantized };
+            let refusal = integers_seen(&mut watched, &fewer, &images).unwrap_err().to_string();
+            assert!(refusal.starts_with("input: an integer of "), "{refusal}");
+        }
+    }
 }

@@ -62,6 +62,14 @@ pub fn load(model: &mut Model, path: &Path) -> Result<(), CheckpointError> {
     load_bytes(model, &bytes, path)
 }
 
+/// Whether this is a safetensors file at all, whatever the model.
+pub fn check_bytes(bytes: &[u8], path: &Path) -> Result<(), CheckpointError> {
+    let checked = SafeTensors::deserialize(bytes);
+    checked
+        .map(|_| ())
+        .map_err(|error| CheckpointError::Malformed { path: path.to_owned(), problem: error.to_string() })
+}
+
 /// The same from the bytes of a file; errors call it by this path.
 pub fn load_bytes(model: &mut Model, bytes: &[u8], path: &Path) -> Result<(), CheckpointError> {
     let file = SafeTensors::deserialize(bytes)

@@ -7,11 +7,12 @@ use anyhow::{Context, Result, bail, ensure};
 use ringstep_data::Shape;
 use ringstep_data::file::read_whole;
 use ringstep_quant::file as quantized_file;
+use ringstep_train::checkpoint;
 use ringstep_train::job::Design;
 
 use crate::args::SubjectArgs;
 use crate::datasets::DataPlan;
-use crate::run_dir::{self, QUANTIZED, WEIGHTS};
+use crate::run_dir::{self, CONFIG, QUANTIZED, WEIGHTS};
 use crate::settings::{DataFlags, Experiment, ModelFlags, Settings};
 
 /// Weights, with the model and the data that they belong to.
@@ -24,6 +25,8 @@ pub struct Subject {
     pub kind: Kind,
     /// What it is tried on.
     pub data: DataPlan,
+    /// The settings that say all of this again.
+    pub settings: Settings,
     /// The folder of the run, if it is one.
     pub folder: Option<PathBuf>,
 }
@@ -51,6 +54,7 @@ impl Subject {
         };
         let bytes = read_whole(&weights).with_context(|| weights.display().to_string())?;
         let quantized = quantized_file::is_quantized(&bytes);
+        checkpoint::check_bytes(&bytes, &weights)?;
         ensure!(
             folder.is_some() || quantized || model.is_some(),
             "--model is missing: {} does not say which network its weights are for",
@@ -77,7 +81,9 @@ impl Subject {
                 (design.name.clone(), design.input(), Kind::Float(design))
             }
         };
-        Ok(Self { weights, name, kind, data: flags.plan(input)?, folder })
+        let data = flags.plan(input)?;
+        let settings = Settings { model, data: flags, ..Settings::default() };
+        Ok(Self { weights, name, kind, data, settings, folder })
     }
 }
 
@@ -88,7 +94,11 @@ fn run(folder: &Path) -> Result<(PathBuf, PathBuf)> {
     else {
         let ways = ways(folder);
         ensure!(!ways.is_empty(), "{shown}: there is no {WEIGHTS} in it");
-        bail!("{shown} is a comparison, with weights for each way: choose one of {}", ways.join(", "));
+        let ways = ways.join(", ");
+        match folder.join(CONFIG).is_file() {
+            true => bail!("{shown} is a comparison, with weights for each way: choose one of {ways}"),
+            false => bail!("{shown} is no run, but has some in it: choose one of {ways}"),
+        }
     };
     match run_dir::config_of(folder) {
         Some(config) => Ok((weights, config)),

@@ -29,7 +29,8 @@ struct Layer<'a> {
     scale: f32,
     zero_point: i32,
     clipped: f64,
-    sqnr_db: f64,
+    /// Null where the integers are exact.
+    sqnr_db: Option<f64>,
 }
 
 /// One line. Accuracies and clipped numbers are fractions, times those of one image.

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::study::Study;
 use super::subject::Subject;
-use super::{finish, folder};
+use super::{finish, subject, writable};
 use crate::args::{QuantizeArgs, SubjectArgs};
 use crate::names::ByName;
 use crate::run_dir;
@@ -27,7 +27,7 @@ struct Experiment {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Table {
-    bits: Option<u32>,
+    bits: Option<i64>,
     granularity: Option<ByName<Granularity>>,
     calibration: Option<ByName<Calibration>>,
     images: Option<usize>,
@@ -42,6 +42,9 @@ pub fn run(args: &QuantizeArgs, file: &Path) -> Result<()> {
     if let Some(flag) = args.subject.given() {
         anyhow::bail!("{flag}: {} says what is trained on what", file.display());
     }
+    // Training takes long: what would be refused after it is refused before.
+    subject::bits(args.bits.or(table.bits))?;
+    args.onnx.as_deref().map_or(Ok(()), writable)?;
     let out = match &args.out {
         Some(out) => out.clone(),
         None => run_dir::next_free(Path::new("runs"), "quantize")?,
@@ -71,8 +74,7 @@ pub fn run(args: &QuantizeArgs, file: &Path) -> Result<()> {
         }
         None => None,
     };
-    let folder = args.out.clone().map_or_else(|| folder(&own, &subject), Ok)?;
-    finish(&QuantizeArgs { json: args.json, ..own }, &folder, &subject, &found, with_bias.as_ref())
+    finish(&QuantizeArgs { json: args.json, ..own }, &out, &subject, &found, with_bias.as_ref())
 }
 
 /// Trains in a process of its own, as a user would, and returns the folder with the weights.

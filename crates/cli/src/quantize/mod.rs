@@ -15,14 +15,14 @@ mod study;
 mod subject;
 mod text;
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use ringstep_data::file;
 use ringstep_quant::file as quantized_file;
 use ringstep_quant::onnx;
-use ringstep_quant::{Calibration, Granularity, Graph};
+use ringstep_quant::{Bits, Calibration, Granularity, Graph};
 use ringstep_train::{checkpoint, fit};
 
 use self::study::Study;
@@ -31,7 +31,8 @@ use crate::args::{ExportArgs, QuantizeArgs};
 use crate::datasets;
 use crate::eval::subject::{self as evaluated, Kind};
 use crate::names::Named;
-use crate::run_dir::{self, QUANTIZED};
+use crate::run_dir::{self, CONFIG, MODEL, QUANTIZED};
+use crate::settings::{Experiment, ModelName};
 use crate::show;
 
 /// The page's name.
@@ -67,13 +68,16 @@ pub fn run(args: &QuantizeArgs) -> Result<()> {
         Some(path) if path.extension().is_some_and(|extension| extension == "toml") => lab::run(args, path),
         _ => {
             let subject = Subject::find(args)?;
+            args.onnx.as_deref().map_or(Ok(()), writable)?;
             let folder = folder(args, &subject)?;
+            fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
             finish(args, &folder, &subject, &Study::new(&subject)?, None)
         }
     }
 }
 
-/// Writes and shows what was found out; a network with biases may answer for one without.
+/// Writes and shows what was found out; a network with biases may answer for one without. The folder gets the settings of the model
+/// and its data, too, so that `eval` can try it wherever it lies.
 fn finish(
     args: &QuantizeArgs,
     folder: &Path,
@@ -81,9 +85,18 @@ fn finish(
     study: &Study,
     with_bias: Option<&Study>,
 ) -> Result<()> {
-    fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let write = |path: &Path, bytes: &[u8]| file::write_whole(path, bytes).with_context(|| path.display().to_string());
     write(&folder.join(QUANTIZED), &quantized_file::to_bytes(&study.model))?;
+    // A run that is there has its own.
+    if !run_dir::is_run(folder) {
+        let mut common = subject.settings.clone();
+        if let Some(ModelName::File(path)) = &mut common.model.model {
+            let network = fs::read(&*path).with_context(|| path.display().to_string())?;
+            write(&folder.join(MODEL), &network)?;
+            *path = PathBuf::from(MODEL);
+        }
+        write(&folder.join(CONFIG), Experiment { common, rows: Vec::new() }.to_toml()?.as_bytes())?;
+    }
     let page = folder.join(REPORT);
     write(&page, page::page(subject, study, with_bias)?.as_bytes())?;
     if let Some(path) = &args.onnx {
@@ -99,7 +112,30 @@ fn finish(
         show::print(format_args!("{}", text::with_bias(study)))?;
     }
     show::print(format_args!("Model: {}", folder.join(QUANTIZED).display()))?;
-    show::print(format_args!("Page: {}", page.display()))
+    show::print(format_args!("Page: {}", page.display()))?;
+    if let Some(path) = &args.onnx {
+        show::print(format_args!("ONNX: {}, in floats {}", path.display(), float_beside(path).display()))?;
+        if study.model.bits != Bits::EIGHT {
+            show::print(format_args!(
+                "Other runtimes round once where this rounds twice, as TFLite does: with {} bits some of their answers differ.",
+                study.model.bits.count()
+            ))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether both files can be written there, before there is anything to write. Files that were not there are not left behind.
+fn writable(path: &Path) -> Result<()> {
+    for path in [path, &float_beside(path)] {
+        let is_new = !path.exists();
+        let opened = OpenOptions::new().create(true).append(true).open(path);
+        opened.with_context(|| format!("--onnx {}", path.display()))?;
+        if is_new {
+            fs::remove_file(path).with_context(|| format!("--onnx {}", path.display()))?;
+        }
+    }
+    Ok(())
 }
 
 /// The name of the float model's file beside the quantized one's.

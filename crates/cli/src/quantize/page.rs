@@ -7,7 +7,7 @@ use ringstep_data::Dataset;
 use ringstep_quant::grid::Bits;
 
 use super::plot::{Distribution, accuracies, short};
-use super::study::{Study, WeightFacts};
+use super::study::{Cut, Study, WeightFacts};
 use super::subject::Subject;
 use super::text;
 use crate::eval::judge::Verdict;
@@ -39,6 +39,7 @@ pub fn page(subject: &Subject, study: &Study, with_bias: Option<&Study>) -> io::
         ("{{images}}", study.calibrated_with.to_string()),
         ("{{q3}}", activations(study)),
         ("{{after-activations}}", after(1)),
+        ("{{checked}}", escape(&text::checked(study))),
         ("{{layers}}", table(&text::layers(study))),
         ("{{after-biases}}", after(2)),
         ("{{with-bias}}", with_bias.map_or_else(String::new, |study| escape(&text::with_bias(study)))),
@@ -47,6 +48,8 @@ pub fn page(subject: &Subject, study: &Study, with_bias: Option<&Study>) -> io::
         ("{{swept}}", study.swept.to_string()),
         ("{{sensitivity}}", accuracies(&study.sensitivity, study.swept_float)),
         ("{{bits}}", accuracies(&by_bits, study.swept_float)),
+        ("{{tanh}}", escape(text::tanh(study))),
+        ("{{slower}}", escape(&text::slower(study).unwrap_or_default())),
         ("{{costs}}", table(&text::costs(study))),
         ("{{changes}}", escape(&text::changes(study))),
         ("{{cards}}", cards),
@@ -139,12 +142,18 @@ fn activations(study: &Study) -> String {
             band: [-3.0, 3.0].map(|times| (moments.mean() + times * moments.deviation()) as f32),
         };
         let caption = format!(
-            "from {} to {}, mean {}, deviation {}; {:.3}% are cut off",
+            "from {} to {}, mean {}, deviation {}; {:.3}% are cut off{}",
             short(moments.low),
             short(moments.high),
             short(moments.mean() as f32),
             short(moments.deviation() as f32),
-            100.0 * layer.clipped
+            100.0 * layer.clipped,
+            match layer.cut {
+                Some(Cut::BeforeTanh) if layer.clipped > 0.0 =>
+                    ": beyond 4 the tanh that follows gives the same integer",
+                Some(Cut::OfTanh) if layer.clipped > 0.0 => ": the grid of a tanh ends one step before 1",
+                _ => "",
+            }
         );
         html += &figure(&format!("{} · {}", layer.name, layer.kind), &plot.svg(), &caption);
     }

@@ -5,8 +5,11 @@ use std::fmt::Write;
 use crate::html::escape;
 
 const WIDTH: f64 = 340.0;
-const HEIGHT: f64 = 150.0;
-const BOTTOM: f64 = 18.0;
+const HEIGHT: f64 = 160.0;
+/// Below the axis are its numbers.
+const BOTTOM: f64 = 22.0;
+/// To the left of the bars is the scale of their heights.
+const LEFT: f64 = 40.0;
 /// Bars of a histogram.
 const BARS: usize = 85;
 
@@ -31,7 +34,7 @@ impl Distribution<'_> {
     pub fn svg(&self) -> String {
         let margin = (self.range[1] - self.range[0]).max(f32::MIN_POSITIVE) * 0.03;
         let (low, high) = (self.range[0] - margin, self.range[1] + margin);
-        let x = |number: f32| f64::from(((number - low) / (high - low)).clamp(0.0, 1.0)) * WIDTH;
+        let x = |number: f32| f64::from(((number - low) / (high - low)).clamp(0.0, 1.0)) * (WIDTH - LEFT) + LEFT;
         let bars = |numbers: &[(f32, u64)]| {
             let mut bars = vec![0u64; BARS];
             for &(number, count) in numbers {
@@ -42,16 +45,16 @@ impl Distribution<'_> {
         };
         let (floats, integers) = (bars(&self.floats), bars(&self.integers));
         let most = floats.iter().chain(&integers).copied().max().unwrap_or(1).max(2) as f64;
-        let y = |count: u64| {
-            let share = if count == 0 { 0.0 } else { (1.0 + count as f64).ln() / (1.0 + most).ln() };
+        let y = |count: f64| {
+            let share = (1.0 + count).ln() / (1.0 + most).ln();
             (HEIGHT - BOTTOM) * (1.0 - 0.94 * share)
         };
         let base = HEIGHT - BOTTOM;
-        let wide = WIDTH / BARS as f64;
+        let wide = (WIDTH - LEFT) / BARS as f64;
         let steps = |counts: &[u64]| {
             let mut path = String::new();
             for (bar, &count) in counts.iter().enumerate() {
-                let (left, top) = (bar as f64 * wide, y(count));
+                let (left, top) = (LEFT + bar as f64 * wide, y(count as f64));
                 let _ = write!(path, "L{left:.1} {top:.1}H{:.1}", left + wide);
             }
             path
@@ -63,17 +66,35 @@ impl Distribution<'_> {
             "<rect class=\"band\" x=\"{begin:.1}\" y=\"0\" width=\"{:.1}\" height=\"{base}\"/>",
             end - begin
         );
-        let _ = write!(svg, "<path class=\"float\" d=\"M0 {base}{}L{WIDTH} {base}Z\"/>", steps(&floats));
-        let _ = write!(svg, "<path class=\"integer\" d=\"M0 {base}{}\"/>", steps(&integers));
+        let _ = write!(svg, "<path class=\"float\" d=\"M{LEFT} {base}{}L{WIDTH} {base}Z\"/>", steps(&floats));
+        let _ = write!(svg, "<path class=\"integer\" d=\"M{LEFT} {base}{}\"/>", steps(&integers));
         for &mark in self.marks {
             let _ = write!(svg, "<path class=\"mark\" d=\"M{:.1} {base}v4\"/>", x(mark));
         }
         for end in self.grid {
             let _ = write!(svg, "<path class=\"end\" d=\"M{:.1} 0V{base}\"/>", x(end));
         }
-        let _ = write!(svg, "<path class=\"axis\" d=\"M0 {base}H{WIDTH}\"/>");
+        let _ = write!(svg, "<path class=\"axis\" d=\"M{LEFT} {base}H{WIDTH}\"/>");
+        // Heights by their share of all numbers, a power of ten each, as long as that is a number at least and not the neighbour's.
+        let total: u64 = floats.iter().sum();
+        let mut above = f64::NEG_INFINITY;
+        for share in [0.1, 0.01, 1e-3, 1e-4] {
+            let (count, at) = (share * total as f64, y(share * total as f64));
+            if (1.0..=most).contains(&count) && at - above > 16.0 {
+                let text = format!("{}%", 100.0 * share);
+                let _ = write!(
+                    svg,
+                    "<path class=\"tick\" d=\"M{LEFT} {at:.1}H{WIDTH}\"/><text x=\"{:.1}\" y=\"{:.1}\" \
+                     text-anchor=\"end\">{text}</text>",
+                    LEFT - 4.0,
+                    at + 4.0
+                );
+                above = at;
+            }
+        }
+        let text_at = HEIGHT - 6.0;
         let label = |at: f32, anchor: &str| {
-            format!("<text x=\"{:.1}\" y=\"{HEIGHT}\" text-anchor=\"{anchor}\">{}</text>", x(at), short(at))
+            format!("<text x=\"{:.1}\" y=\"{text_at}\" text-anchor=\"{anchor}\">{}</text>", x(at), short(at))
         };
         svg + &label(self.range[0], "start") + &label(self.range[1], "end") + "</svg>"
     }
@@ -88,27 +109,20 @@ pub fn short(number: f32) -> String {
     }
 }
 
-/// Horizontal bars of accuracies, each with its name; a line where floats are.
+/// Horizontal bars of accuracies, each with its name; a line where floats are. Of HTML, so that text has its size however narrow
+/// the page is.
 pub fn accuracies(rows: &[(String, f64)], float: f64) -> String {
-    let (left, right, step) = (150.0, 70.0, 24.0);
-    let (width, height) = (680.0, rows.len() as f64 * step + 8.0);
-    let x = |accuracy: f64| left + accuracy * (width - left - right);
-    let mut svg = format!("<svg class=\"wide\" viewBox=\"0 0 {width} {height}\" role=\"img\">");
-    for (index, (name, accuracy)) in rows.iter().enumerate() {
-        let y = index as f64 * step + 4.0;
+    let mut html = String::from("<div class=\"bars\">");
+    for (name, accuracy) in rows {
         let _ = write!(
-            svg,
-            "<text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"end\">{}</text><rect class=\"bar\" x=\"{left}\" y=\"{y:.0}\" \
-             width=\"{:.1}\" height=\"16\"/><text x=\"{:.1}\" y=\"{:.0}\">{:.2}%</text>",
-            left - 8.0,
-            y + 13.0,
+            html,
+            "<span>{}</span><span class=\"track\"><i style=\"width:{:.2}%\"></i><b style=\"left:{:.2}%\"></b></span>\
+             <span>{:.2}%</span>",
             escape(name),
-            x(*accuracy) - left,
-            x(accuracy.max(float)) + 8.0,
-            y + 13.0,
+            100.0 * accuracy,
+            100.0 * float,
             100.0 * accuracy,
         );
     }
-    let _ = write!(svg, "<path class=\"end\" d=\"M{:.1} 0V{height}\"/>", x(float));
-    svg + "</svg>"
+    html + "</div>"
 }

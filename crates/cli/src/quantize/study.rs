@@ -7,7 +7,7 @@ use ringstep_quant::calibrate::Histogram;
 use ringstep_quant::engine::Engine;
 use ringstep_quant::graph::Op;
 use ringstep_quant::model::IntegerOp;
-use ringstep_quant::steps::{Partly, signal_to_noise};
+use ringstep_quant::steps::{Partly, Seen, integers_seen, signal_to_noise};
 use ringstep_quant::{Bits, Graph, Grid, Quantized, Recipe, Survey};
 
 use super::subject::Subject;
@@ -45,6 +45,9 @@ pub struct Study {
     /// Accuracy of the images that sweeps look at, in floats.
     pub swept_float: f64,
     pub swept: usize,
+    /// Integers that went into layers, all of which were found to be what the bits have, and of how many test images.
+    pub checked: usize,
+    pub checked_images: usize,
     /// Accuracy with so many bits.
     pub by_bits: Vec<(u32, f64)>,
     pub float_cost: Cost,
@@ -64,7 +67,21 @@ pub struct LayerFacts {
     pub kind: &'static str,
     pub grid: Grid,
     pub clipped: f64,
-    pub sqnr_db: f64,
+    /// The ratio of signal to noise, if there is noise.
+    pub sqnr_db: Option<f64>,
+    /// Why some of it is cut off whatever the calibration.
+    pub cut: Option<Cut>,
+    /// The integers of it that were seen.
+    pub seen: Seen,
+}
+
+/// What a tangent cuts off.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// What goes into one, where what comes out does not change any more.
+    BeforeTanh,
+    /// What comes out of one, next to one: the specification says its scale.
+    OfTanh,
 }
 
 /// A layer's weights.
@@ -119,6 +136,10 @@ impl Study {
         let steps = vec![("weights", weights), ("activations", activations), ("biases", accuracy(&now))];
 
         let few = pictures.first(SWEPT);
+        few.paint(0..few.len(), &mut images);
+        let seen = integers_seen(&mut watched, &model, &images)?;
+        let read = |source: &usize| graph.nodes.iter().any(|node| node.inputs.contains(source));
+        let checked = (0..seen.len()).filter(read).map(|source| seen[source].count).sum();
         let mut sensitivity = Vec::new();
         for (index, node) in graph.nodes.iter().enumerate().filter(|(_, node)| matches!(node.op, Op::Conv { .. })) {
             let mut one = Partly::one(&graph, &model, index, BATCH, team());
@@ -143,7 +164,7 @@ impl Study {
         let pairs = said.iter().zip(&now).filter(|(float, integer)| float.predicted != integer.predicted);
         let changed: Vec<_> = pairs.map(|(float, integer)| (*float, *integer)).collect();
         Ok(Self {
-            layers: layers(&graph, &model, &survey, &noise, recipe.bits),
+            layers: layers(&graph, &model, &survey, &noise, &seen),
             weights: weights_of(&graph, &model),
             calibrated_with: training.len(),
             float: accuracy(&said),
@@ -151,6 +172,8 @@ impl Study {
             sensitivity,
             swept_float: accuracy(&said[..few.len()]),
             swept: few.len(),
+            checked,
+            checked_images: few.len(),
             by_bits,
             float_cost,
             integer_cost,
@@ -174,11 +197,22 @@ fn accuracy(verdicts: &[Verdict]) -> f64 {
     verdicts.iter().filter(|verdict| verdict.is_right()).count() as f64 / verdicts.len() as f64
 }
 
-fn layers(graph: &Graph, model: &Quantized, survey: &Survey, noise: &[f64], bits: Bits) -> Vec<LayerFacts> {
+fn layers(graph: &Graph, model: &Quantized, survey: &Survey, noise: &[Option<f64>], seen: &[Seen]) -> Vec<LayerFacts> {
+    let mut cuts: Vec<Option<Cut>> = vec![None];
+    for (index, node) in graph.nodes.iter().enumerate() {
+        let mut readers = graph.nodes.iter().filter(|reader| reader.inputs.contains(&(index + 1))).peekable();
+        let before = readers.peek().is_some() && readers.all(|reader| reader.op == Op::Tanh);
+        cuts.push(match node.op {
+            Op::Tanh => Some(Cut::OfTanh),
+            // They keep their input's grid.
+            Op::Relu | Op::MaxPool { .. } | Op::AveragePool { .. } => cuts[node.inputs[0]],
+            _ => before.then_some(Cut::BeforeTanh),
+        });
+    }
     let fact = |source: usize| {
         let node = source.checked_sub(1).map(|index| &graph.nodes[index]);
         let grid = model.grid_of(source);
-        let [low, high] = grid.range(bits);
+        let [low, high] = grid.range(model.bits);
         // Up to half a step beyond the ends is rounded, not cut off.
         let range = [low - grid.scale / 2.0, high + grid.scale / 2.0];
         LayerFacts {
@@ -187,6 +221,8 @@ fn layers(graph: &Graph, model: &Quantized, survey: &Survey, noise: &[f64], bits
             grid,
             clipped: survey.histograms[source].outside(range),
             sqnr_db: noise[source],
+            cut: cuts[source],
+            seen: seen[source],
         }
     };
     (0..=graph.nodes.len()).map(fact).collect()

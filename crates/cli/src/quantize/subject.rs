@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use ringstep_cpu::Level;
 use ringstep_data::Dataset;
 use ringstep_data::canvas::Canvas;
+use ringstep_data::mnist::{self, MNIST};
 use ringstep_nn::team::Team;
 use ringstep_nn::{Architecture, Model};
 use ringstep_quant::{Bits, Calibration, Granularity, Recipe};
@@ -13,8 +14,9 @@ use ringstep_train::job::Design;
 use ringstep_train::{checkpoint, fit};
 
 use crate::args::QuantizeArgs;
-use crate::datasets::{self, DataPlan, Images};
+use crate::datasets::{self, Choice, DataPlan};
 use crate::eval::subject::{self as evaluated, Kind};
+use crate::settings::{DataFlags, ModelFlags, ModelName, Settings};
 
 /// LeNet-5, trained for four epochs of MNIST.
 const BUILT_IN: &[u8] = include_bytes!("lenet5.safetensors");
@@ -43,24 +45,26 @@ pub struct Subject {
     pub level: Level,
     /// The folder of the run, if it is one.
     pub folder: Option<PathBuf>,
+    /// The settings that say which model and which data these are.
+    pub settings: Settings,
 }
 
 impl Subject {
     /// All that the flags say, loaded.
     pub fn find(args: &QuantizeArgs) -> Result<Self> {
-        let bits = args.bits.unwrap_or(Bits::EIGHT.count());
-        let bits = Bits::new(bits).with_context(|| format!("--bits {bits}: from 2 to 8 are possible"))?;
+        let bits = bits(args.bits)?;
         let images = args.images.unwrap_or(IMAGES);
         ensure!(images > 0, "--images 0: there is nothing to calibrate with");
         let level = args.compute.level()?;
-        let (design, data, weights, folder) = match &args.weights {
+        let Found { design, data, weights, folder, settings } = match &args.weights {
             None => built_in(args)?,
             Some(given) => {
                 let found = evaluated::Subject::find(given, &args.subject)?;
                 let Kind::Float(design) = found.kind else {
                     bail!("{}: it is quantized already", found.weights.display());
                 };
-                (design, found.data, Some(found.weights), found.folder)
+                let evaluated::Subject { weights, data, settings, folder, .. } = found;
+                Found { design, data, weights: Some(weights), folder, settings }
             }
         };
         let mut model = design.build(1, Team::new(1, level));
@@ -85,11 +89,27 @@ impl Subject {
             threads: args.compute.threads,
             level,
             folder,
+            settings,
         })
     }
 }
 
-type Found = (Design, DataPlan, Option<PathBuf>, Option<PathBuf>);
+/// The bits that were asked for.
+pub fn bits(given: Option<i64>) -> Result<Bits> {
+    let given = given.unwrap_or(Bits::EIGHT.count().into());
+    let bits = u32::try_from(given).ok().and_then(Bits::new);
+    bits.with_context(|| format!("--bits {given}: from 2 to 8 are possible"))
+}
+
+/// What is to be quantized, before any of it is loaded.
+struct Found {
+    design: Design,
+    data: DataPlan,
+    /// None for those that are built in.
+    weights: Option<PathBuf>,
+    folder: Option<PathBuf>,
+    settings: Settings,
+}
 
 /// The model that is built in, on the sample that is.
 fn built_in(args: &QuantizeArgs) -> Result<Found> {
@@ -97,5 +117,10 @@ fn built_in(args: &QuantizeArgs) -> Result<Found> {
         bail!("{flag}: the built-in model has its own; name a run or a file of weights");
     }
     let design = Design::new(Architecture::LeNet5.name(), Architecture::LeNet5.network())?;
-    Ok((design, DataPlan { images: Images::BuiltIn, samples: None, tests: None, normalise: None }, None, None))
+    let mut data =
+        DataFlags { dataset: Some(Choice::Files(&MNIST)), samples: Some(mnist::SAMPLE_TRAIN), ..DataFlags::default() };
+    let plan = data.plan(design.input())?;
+    let model = ModelFlags { model: Some(ModelName::Known(Architecture::LeNet5)), init: None };
+    let settings = Settings { model, data, ..Settings::default() };
+    Ok(Found { design, data: plan, weights: None, folder: None, settings })
 }

@@ -3,14 +3,19 @@
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{CellAlignment, Table};
 
+use ringstep_quant::graph::Op;
+
 use super::study::Study;
 use super::subject::Subject;
 use crate::show::{bytes, percent, seconds};
 
+/// With fewer channels or filters than this the bytes that are multiplied at once are mostly not there.
+const FEW_CHANNELS: usize = 16;
+
 /// Steps, layers, and what both models take.
 pub fn text(subject: &Subject, study: &Study) -> String {
     let [steps, layers, costs] = [steps(study), layers(study), costs(study)].map(|rows| table(&rows));
-    format!("{}\n\n{steps}\n{layers}\n{costs}\n{}", title(subject, study), changes(study))
+    format!("{}\n\n{steps}\n{layers}\n{}\n{costs}\n{}", title(subject, study), checked(study), changes(study))
 }
 
 /// What was quantized, and how.
@@ -52,19 +57,30 @@ pub fn points(difference: f64) -> String {
 
 /// Each activation, headings first.
 pub fn layers(study: &Study) -> Vec<Vec<String>> {
-    let mut rows = vec![row(["activation", "of", "scale", "zero point", "clipped", "SQNR"])];
+    let mut rows = vec![row(["activation", "of", "scale", "zero point", "integers", "clipped", "SQNR"])];
     for layer in &study.layers {
-        let sqnr = if layer.sqnr_db > 300.0 { "exact".to_owned() } else { format!("{:.1} dB", layer.sqnr_db) };
+        let sqnr = layer.sqnr_db.map_or_else(|| "exact".to_owned(), |ratio| format!("{ratio:.1} dB"));
         rows.push(row([
             &layer.name,
             layer.kind,
             &format!("{:.3e}", layer.grid.scale),
             &layer.grid.zero_point.to_string(),
+            &format!("{} to {}", layer.seen.least, layer.seen.most),
             &format!("{:.3}%", 100.0 * layer.clipped),
             &sqnr,
         ]));
     }
     rows
+}
+
+/// How many inputs of layers were looked at.
+pub fn checked(study: &Study) -> String {
+    let [low, high] = study.model.bits.activations();
+    format!(
+        "Checked: the {} inputs of all layers for {} test images are integers from {low} to {high}.",
+        thousands(study.checked),
+        thousands(study.checked_images)
+    )
 }
 
 /// What both models take, headings first.
@@ -95,6 +111,53 @@ pub fn costs(study: &Study) -> Vec<Vec<String>> {
     ]
 }
 
+/// Why integers are slower, where they are: by how many products there are, and in which layers.
+pub fn slower(study: &Study) -> Option<String> {
+    let (float, integer) = (&study.float_cost, &study.integer_cost);
+    let one = float.latency.p50_seconds / integer.latency.p50_seconds;
+    let many = integer.images_per_second / float.images_per_second;
+    if one >= 1.0 && many >= 1.0 {
+        return None;
+    }
+    let (mut all, mut few, mut names) = (0, 0, Vec::new());
+    for node in &study.graph.nodes {
+        let Op::Conv { geometry, .. } = &node.op else { continue };
+        let products = geometry.window() * geometry.output.len();
+        all += products;
+        if geometry.input.channels.min(geometry.output.channels) < FEW_CHANNELS {
+            few += products;
+            names.push(node.name.as_str());
+        }
+    }
+    let where_few = match names.is_empty() {
+        true => String::new(),
+        false => format!(
+            ", {} of them in layers with fewer than {FEW_CHANNELS} channels or filters ({}), which leave most of a register of bytes \
+             empty",
+            percent(few as f64 / all as f64),
+            names.join(", ")
+        ),
+    };
+    Some(format!(
+        "Integers are {one:.2} times as fast as floats for one image and {many:.2} times at batch {}: an image takes {} products\
+         {where_few}, and {} pixels and all sums have to become bytes besides.",
+        integer.batch,
+        thousands(all),
+        thousands(study.model.input.len())
+    ))
+}
+
+/// What is cut off where there is a tangent, in whatever way ranges are chosen.
+pub fn tanh(study: &Study) -> &'static str {
+    match study.layers.iter().any(|layer| layer.cut.is_some()) {
+        true => {
+            "What goes into a tanh is cut off at 4 and -4, whatever the calibration: beyond, what comes out is the same integer. That \
+             lowers its SQNR, and costs nothing."
+        }
+        false => "",
+    }
+}
+
 /// What a bias in the last layer costs, for a network that has none.
 pub fn with_bias(study: &Study) -> String {
     let after = |step: usize| percent(study.steps[step].1);
@@ -104,6 +167,14 @@ pub fn with_bias(study: &Study) -> String {
         after(1),
         after(2)
     )
+}
+
+/// A number with a comma after every thousand.
+fn thousands(number: usize) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().map(|group| str::from_utf8(group).expect("digits are ASCII")).collect();
+    groups.join(",")
 }
 
 /// How many answers changed.
@@ -125,4 +196,14 @@ fn table(rows: &[Vec<String>]) -> Table {
         column.set_cell_alignment(if index == 0 { CellAlignment::Left } else { CellAlignment::Right });
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_apart() {
+        assert_eq!([0, 999, 1000, 15_616_000].map(thousands), ["0", "999", "1,000", "15,616,000"]);
+    }
 }

@@ -41,6 +41,11 @@ fn without_arguments_it_does_everything_with_the_built_in_model() {
     assert!(!page.contains("{{") && page.ends_with("</html>\n"));
     let places = ["Q1 ·", "Q2 ·", "Q3 ·", "Q4 ·", "Q5 ·"].map(|question| page.find(question).expect(question));
     assert!(places.is_sorted());
+    // What a tanh cuts off is explained, and how many inputs were checked is said.
+    assert!(page.contains("beyond 4 the tanh that follows gives the same integer"));
+    assert!(
+        page.contains("Checked: the ") && page.contains(" inputs of all layers for 1,000 test images are integers")
+    );
     for file in ["model.onnx", "model-float.onnx"] {
         assert!(fs::metadata(place.path(file)).unwrap().len() > 60_000, "{file}");
     }
@@ -65,27 +70,78 @@ fn a_run_is_quantized_beside_its_weights_and_evaluated_alike() {
     assert!(fs::metadata(place.path("run.onnx")).unwrap().len() > 240_000);
 }
 
+/// Wherever its folder is, that says which data a quantized model is for.
+#[test]
+fn a_quantized_model_is_evaluated_wherever_it_lies() {
+    let place = Place::new();
+    let said = place.json("quantize --json");
+    let evaluation = place.json("eval runs/quantize-1 --json");
+    assert_eq!((&evaluation["accuracy"], &evaluation["model"]), (&said["quantized_accuracy"], &"lenet5".into()));
+
+    // Made images, a network of one's own and a normalisation of one's own.
+    fs::write(
+        place.path("net.toml"),
+        "input = [12, 12, 2]\n[[layer]]\nname = \"fc\"\ntype = \"linear\"\noutputs = 10\n",
+    )
+    .unwrap();
+    place.ok(
+        "train --model net.toml --dataset synthetic:12x12x2 --normalise 0.3,0.7 --samples 200 --epochs 2 --launch threads \
+         --workers 1 --sync single --out run",
+    );
+    let said = place.json("quantize run --out far/away --json");
+    fs::remove_file(place.path("net.toml")).unwrap();
+    fs::rename(place.path("far/away"), place.path("here")).unwrap();
+    let evaluation = place.json("eval here --json");
+    assert_eq!(evaluation["accuracy"], said["quantized_accuracy"]);
+    let config = read(place.path("here/config.toml"));
+    for line in ["model = \"model.toml\"", "dataset = \"synthetic:12x12x2\"", "normalise = \"0.3,0.7\""] {
+        assert!(config.contains(line), "{config}");
+    }
+
+    // A run's own settings are left alone.
+    let own = read(place.path("run/config.toml"));
+    place.ok("quantize run --out run");
+    assert_eq!(read(place.path("run/config.toml")), own);
+}
+
 #[test]
 fn what_cannot_be_quantized_is_refused_in_one_line() {
     let place = Place::new();
     assert_eq!(place.refused("quantize --bits 9"), "--bits 9: from 2 to 8 are possible");
-    assert_eq!(place.refused("quantize --bits 1"), "--bits 1: from 2 to 8 are possible");
+    for bits in ["1", "-1", "99999999999"] {
+        assert_eq!(
+            place.refused(&format!("quantize --bits {bits}")),
+            format!("--bits {bits}: from 2 to 8 are possible")
+        );
+    }
     assert_eq!(place.refused("quantize --images 0"), "--images 0: there is nothing to calibrate with");
     assert_eq!(place.refused("quantize nothing"), "nothing: there is no such run or file");
     assert!(place.refused("quantize --calibration kl").starts_with("unknown calibration 'kl': known are minmax, "));
     fs::write(place.path("text.safetensors"), "no model").unwrap();
-    let refusal = place.refused("quantize text.safetensors --model lenet5 --dataset mnist");
-    assert!(refusal.contains("mnist"), "{refusal}");
+    let refusal = place.refused("quantize text.safetensors --model lenet5 --dataset synthetic");
+    assert!(refusal.starts_with("text.safetensors: not a safetensors file"), "{refusal}");
+    let refusal = place.refused("quantize text.safetensors");
+    assert!(refusal.starts_with("text.safetensors: not a safetensors file"), "{refusal}");
     fs::write(place.path("lab.toml"), "model = \"lenet5\"\n").unwrap();
     assert_eq!(place.refused("quantize lab.toml"), "lab.toml: there is no table [quantize] in it");
     place.ok("train --launch threads --workers 1 --sync single --samples 50 --epochs 1 --out run");
-    place.ok("quantize run");
+    let refusal = place.refused("quantize .");
+    assert_eq!(refusal, ". is no run, but has some in it: choose one of ./run");
+    for unwritable in ["missing/model.onnx", "run"] {
+        let refusal = place.refused(&format!("quantize run --onnx {unwritable}"));
+        assert!(refusal.starts_with(&format!("--onnx {unwritable}: ")), "{refusal}");
+    }
+    // Before the study began.
+    assert!(!place.path("run/quantized").exists());
+    let text = place.ok("quantize run --bits 4 --onnx model.onnx");
+    assert!(text.contains("ONNX: model.onnx, in floats model-float.onnx"), "{text}");
+    assert!(text.contains("with 4 bits some of their answers differ"), "{text}");
     let refusal = place.refused("quantize run/quantized");
     assert!(refusal.ends_with("quantized.safetensors: it is quantized already"), "{refusal}");
-    fs::write(place.path("run/model.safetensors"), "no model").unwrap();
-    assert!(place.refused("quantize run").contains("not a safetensors file"));
     let refusal = place.refused("quantize run --dataset synthetic:32x32x3");
-    assert!(refusal.contains("not a safetensors file") || refusal.contains("channel"), "{refusal}");
+    assert_eq!(refusal, "lenet5 takes images of 1 channel, synthetic has 3");
+    fs::write(place.path("run/model.safetensors"), "no model").unwrap();
+    assert!(place.refused("quantize run").contains("run/model.safetensors: not a safetensors file"));
 }
 
 #[test]
@@ -111,5 +167,8 @@ fn an_experiment_is_trained_and_answers_with_a_bias_too() {
     assert!(text.contains("calibrated by minmax with 50 training images"), "{text}");
     assert!(text.contains("With a bias in the last layer: "), "{text}");
     assert!(read(place.path("lab/quantization.html")).contains("With a bias in the last layer: "));
-    assert!(place.path("lab/quantized.safetensors").is_file());
+    place.ok("eval lab");
+    assert!(read(place.path("lab/config.toml")).contains("normalise = \"0.5,0.5\""));
+    place.ok("quantize lab.toml");
+    place.ok("eval runs/quantize-1");
 }
