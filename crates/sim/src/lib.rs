@@ -29,7 +29,7 @@
 //! | what the collectives' code runs on | [`lane`] |
 //! | the workers, and what becomes of their times | [`simulation`] |
 //!
-//! What it leaves out: memory bandwidth, time slices, and everything that happens on a network besides, as lost packets.
+//! What it leaves out: memory bandwidth, and everything that happens on a network besides, as lost packets.
 
 pub mod calibrate;
 pub mod cluster;

@@ -22,7 +22,7 @@ use ringstep_comm::transport::Net;
 use ringstep_cpu::random::mix;
 
 use crate::cluster::Cluster;
-use crate::cores::Cores;
+use crate::cores::{Cores, SLICE};
 use crate::flows::SharedLink;
 use crate::workload::Invalid;
 
@@ -181,7 +181,7 @@ impl<'a> Network<'a> {
         let process =
             |_| Process { clock: 0.0, waits_for: NOBODY, mailbox: VecDeque::new(), told: VecDeque::new(), sent: 0 };
         let (crowded, cores) =
-            (cluster.is_crowded(), Cores::new(cluster.cores.unwrap_or(usize::MAX), cluster.contention));
+            (cluster.is_crowded(), Cores::new(cluster.cores.unwrap_or(usize::MAX), cluster.contention, SLICE));
         let host = Host { cores, next: f64::INFINITY, came: Vec::new(), last: 0.0, over: 0 };
         let state = RefCell::new(State {
             out: vec![0.0; hosts + world],
