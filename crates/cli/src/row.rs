@@ -306,7 +306,7 @@ impl Listener for Records<'_> {
                 }
                 self.dir.record_steps(run, self.accounts.add(rank, steps))?;
             }
-            Message::Report(Report::Closing(closing)) => self.accounts.add_closing(rank, closing),
+            Message::Report(Report::Closing(closing)) => self.accounts.add_closing(rank, *closing),
             Message::Report(Report::Spans(mut spans)) => {
                 spans.iter_mut().for_each(|span| span.began += self.accounts.earlier());
                 self.trace.add(rank, &spans)?;

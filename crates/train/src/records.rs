@@ -17,7 +17,7 @@ pub enum Report {
     /// Steps are done; a few times a second.
     Steps(Vec<Step>),
     /// What it did after its last step, until there was one final model.
-    Closing(Step),
+    Closing(Box<Step>),
     /// What went on when.
     Spans(Vec<Span>),
     /// An epoch is over.

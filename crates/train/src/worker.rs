@@ -247,7 +247,7 @@ impl<'a> Trainer<'a> {
             }
             report(Report::Epoch(self.epoch_so_far()));
             self.strategy.finish(&mut self.world, &mut self.replicas)?;
-            report(Report::Closing(self.recorder.end(&mut self.world, &self.replicas)));
+            report(Report::Closing(Box::new(self.recorder.end(&mut self.world, &self.replicas))));
         } else {
             self.strategy.leave(&mut self.world)?;
             // Nobody closes its connections while another still reads from them.
