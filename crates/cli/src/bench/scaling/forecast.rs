@@ -71,6 +71,8 @@ fn simulated(job: &Job, cell: &Cell<'_>, lab: &Lab, net: Net) -> Result<String, 
 
 #[cfg(test)]
 mod tests {
+    use ringstep_train::strategy::Round;
+
     use ringstep_nn::Architecture;
     use ringstep_train::SyncMethod;
     use ringstep_train::job::{Design, Length};
@@ -102,7 +104,8 @@ mod tests {
 
     #[test]
     fn a_way_that_cannot_be_simulated_is_told() {
-        let said = said(SyncMethod::DataParallel, NETWORK);
-        assert!(said.len() == 1 && said[0].starts_with("Not known: data-parallel cannot be simulated"), "{said:?}");
+        let round = Round::EveryEpoch;
+        let said = said(SyncMethod::LocalSgd { round, algorithm: None }, NETWORK);
+        assert!(said.len() == 1 && said[0].starts_with("Not known: local-sgd cannot be simulated"), "{said:?}");
     }
 }
