@@ -80,7 +80,7 @@ fn people_get_tables_and_what_is_on_the_network() {
         "What is on the network",
         "Efficiency is the speed-up over the number of workers.",
         "Most is sent by 2 x 4: ",
-        "Not known: data-parallel cannot be simulated",
+        "20 workers of 8 images on 10 machines",
         "Report: runs/scaling-1/report.html",
     ] {
         assert!(text.contains(part), "{part} in {text}");
