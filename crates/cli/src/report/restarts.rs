@@ -15,21 +15,20 @@ pub fn section(rows: &[Row]) -> Option<String> {
             let cells = [
                 escape(&row.run.title),
                 lost,
-                escape(&restart.cause),
                 restart.step.to_string(),
                 restart.workers.to_string(),
                 restart.steps_lost.to_string(),
                 seconds(restart.seconds),
             ];
             let cells = cells.map(|cell| format!("<td>{cell}</td>")).concat();
-            let _ = write!(table, "<tr>{cells}</tr>");
+            let _ = write!(table, r#"<tr>{cells}<td class="words">{}</td></tr>"#, escape(&restart.cause));
         }
     }
     (!table.is_empty()).then(|| {
         format!(
             r#"<h2>Workers that were lost</h2>
-<div class="scroll"><table><thead><tr><th>way</th><th>ranks lost</th><th>why</th><th>gone on from step</th><th>with workers</th>
-<th>steps done again</th><th>until the next step</th></tr></thead><tbody>{table}</tbody></table></div>
+<div class="scroll"><table><thead><tr><th>way</th><th>ranks lost</th><th>gone on from step</th><th>with workers</th>
+<th>steps done again</th><th>until the next step</th><th class="words">why</th></tr></thead><tbody>{table}</tbody></table></div>
 <p>The others kept their processes and went back to the last step that all remember.</p>"#
         )
     })
