@@ -6,6 +6,7 @@
 
 use std::time::Instant;
 
+use ringstep_cpu::cores::thread_seconds;
 use serde::{Deserialize, Serialize};
 
 use crate::collective::{Algorithm, direct};
@@ -163,12 +164,8 @@ fn time(
 
 /// Wants a core for so many seconds.
 fn compute(seconds: f64) {
-    let now = || {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-    };
-    let began = now();
-    while now() - began < seconds {
+    let began = thread_seconds();
+    while thread_seconds() - began < seconds {
         std::hint::spin_loop();
     }
 }

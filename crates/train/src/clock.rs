@@ -4,12 +4,6 @@ use std::time::{Duration, Instant};
 
 use ringstep_nn::state::State;
 
-/// For how long this thread has had a core: less than has passed, where others want the same one.
-pub(crate) fn thread_seconds() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
-
 /// A clock that can be stopped, and remembers how long each step took.
 #[derive(Debug)]
 pub struct Clock {

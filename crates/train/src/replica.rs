@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use ringstep_comm::log::Exchange;
 use ringstep_comm::transport::Traffic;
+use ringstep_cpu::cores::thread_seconds;
 use ringstep_data::shard::Shard;
 use ringstep_nn::optim::{Optimizer, Rule};
 use ringstep_nn::state::State;
@@ -12,7 +13,6 @@ use ringstep_nn::{Model, Score};
 
 use crate::Job;
 use crate::batch_norm::SyncBatchNorm;
-use crate::clock::thread_seconds;
 use crate::error::WorkerError;
 use crate::feed::Feed;
 use crate::recorder::Recorder;

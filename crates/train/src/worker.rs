@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use ringstep_comm::transport::Traffic;
 use ringstep_comm::{Group, tune};
-use ringstep_cpu::cores;
+use ringstep_cpu::cores::{self, thread_seconds};
 use ringstep_data::Dataset;
 use ringstep_data::canvas::Canvas;
 use ringstep_data::file::sha256;
@@ -22,7 +22,6 @@ use self::points::Points;
 use crate::Job;
 use crate::batch_norm::{BatchNorm, Broadcast, SyncBatchNorm};
 use crate::checkpoint;
-use crate::clock::thread_seconds;
 use crate::error::WorkerError;
 use crate::evaluate;
 use crate::feed::Feed;
