@@ -18,9 +18,6 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use crate::cores;
 
-/// The longest that a thread looks before it sleeps: several times what it takes to sleep and be woken, so that the
-/// short pauses of a step pass without.
-const LONGEST: Duration = Duration::from_micros(200);
 /// How long it looks at least, unless there is a truce.
 const SHORTEST: Duration = Duration::from_micros(5);
 /// Looks at memory between two looks at the clock: a microsecond or two.
@@ -49,11 +46,25 @@ pub struct Patience {
 }
 
 impl Patience {
+    /// The longest that a thread looks before it sleeps: several times what it takes to sleep and be woken, so that the
+    /// short pauses of a step pass without.
+    pub const LONGEST: Duration = Duration::from_micros(200);
+
+    /// For how many seconds a thread looks that has looked for so many, and has waited for so many.
+    pub fn after(looking: f64, waited: f64) -> f64 {
+        let longest = Self::LONGEST.as_secs_f64();
+        match waited {
+            _ if waited <= looking => looking,
+            _ if waited < longest => longest,
+            _ => (looking / 2.0).max(SHORTEST.as_secs_f64()),
+        }
+    }
+
     /// For one of so many threads, of one process or of several, that wait for each other.
     pub fn among(threads: usize) -> Self {
         Self {
             crowded: threads > cores::allowed(),
-            looking: AtomicU64::new(LONGEST.as_nanos() as u64),
+            looking: AtomicU64::new(Self::LONGEST.as_nanos() as u64),
             // A model has no clock: it sleeps at once.
             truce: AtomicU64::new(if cfg!(all(loom, test)) { u64::MAX } else { 0 }),
             length: AtomicU64::new(0),
@@ -94,8 +105,8 @@ impl Patience {
             last = now;
         }
         let found = sleep();
-        let next = if began.elapsed() < LONGEST { LONGEST } else { (patience / 2).max(SHORTEST) };
-        self.looking.store(next.as_nanos() as u64, Relaxed);
+        let next = Self::after(patience.as_secs_f64(), began.elapsed().as_secs_f64());
+        self.looking.store((1e9 * next) as u64, Relaxed);
         found
     }
 

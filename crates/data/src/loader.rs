@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
+use ringstep_cpu::cores::thread_seconds;
+
 use crate::Images;
 use crate::augment::{Augment, Views};
 use crate::canvas::Canvas;
@@ -22,6 +24,8 @@ pub struct Batch {
     pub images: Vec<f32>,
     /// One an image. // N
     pub labels: Vec<u8>,
+    /// Seconds of a core that it took to fill it, and to hand it over.
+    pub took: f64,
 }
 
 impl Batch {
@@ -81,7 +85,9 @@ impl Loader {
         }
         let mut filler = Filler::new(plan.clone());
         let thread = thread::Builder::new().name("loader".to_owned()).spawn(move || {
+            let mut began = thread_seconds();
             while let Ok(mut batch) = to_thread.recv() {
+                batch.took = thread_seconds() - mem::replace(&mut began, thread_seconds());
                 if !filler.fill(&mut batch) || to_consumer.send(batch).is_err() {
                     break;
                 }
@@ -289,7 +295,7 @@ mod tests {
         let plan = plan(&data, 1, 2, 4, 3);
         let all = |loader: &mut Loader| {
             let mut batches = Vec::new();
-            while let Some(Batch { images, labels }) = loader.next() {
+            while let Some(Batch { images, labels, .. }) = loader.next() {
                 batches.push((images.clone(), labels.clone()));
             }
             batches

@@ -143,6 +143,11 @@ impl Cluster {
     pub fn is_crowded(&self) -> bool {
         self.cores.is_some_and(|cores| self.topology.largest_host() * (self.threads + 1) > cores)
     }
+
+    /// Whether hosts have fewer cores than workers.
+    pub fn has_more_workers_than_cores(&self) -> bool {
+        self.cores.is_some_and(|cores| self.topology.largest_host() > cores)
+    }
 }
 
 #[cfg(test)]

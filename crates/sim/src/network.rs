@@ -50,6 +50,8 @@ pub struct Network<'a> {
     shares_inside: bool,
     /// Whether hosts may have too few cores for all their threads.
     pub(crate) crowded: bool,
+    /// Whether they have too few for all workers.
+    outnumbered: bool,
     state: RefCell<State>,
 }
 
@@ -93,7 +95,7 @@ struct State {
     shared_next: Vec<f64>,
     /// What is on its way over shared links, and waits to be, from one worker to another.
     connections: HashMap<usize, Connection>,
-    /// Messages over shared links so far.
+    /// What was left to chance so far.
     drawn: u32,
     processes: Vec<Process>,
     hosts: Vec<Host>,
@@ -107,6 +109,8 @@ struct State {
 
 struct Process {
     clock: f64,
+    /// The core of its host on which it waits.
+    home: usize,
     /// From whom it wants a message.
     waits_for: usize,
     mailbox: VecDeque<Message>,
@@ -178,10 +182,18 @@ impl<'a> Network<'a> {
     pub fn new(cluster: &'a Cluster) -> Self {
         let world = cluster.topology.world();
         let hosts = cluster.topology.hosts().iter().max().map_or(0, |last| last + 1);
-        let process =
-            |_| Process { clock: 0.0, waits_for: NOBODY, mailbox: VecDeque::new(), told: VecDeque::new(), sent: 0 };
-        let (crowded, cores) =
-            (cluster.is_crowded(), Cores::new(cluster.cores.unwrap_or(usize::MAX), cluster.contention, SLICE));
+        let (crowded, outnumbered) = (cluster.is_crowded(), cluster.has_more_workers_than_cores());
+        let count = cluster.cores.filter(|_| crowded).unwrap_or(1);
+        let process = |process: usize| Process {
+            clock: 0.0,
+            home: process % world % count,
+            waits_for: NOBODY,
+            mailbox: VecDeque::new(),
+            told: VecDeque::new(),
+            sent: 0,
+        };
+        let cores = Cores::new(count, cluster.contention, SLICE);
+        let cores = if outnumbered { cores.with_looking() } else { cores };
         let host = Host { cores, next: f64::INFINITY, came: Vec::new(), last: 0.0, over: 0 };
         let state = RefCell::new(State {
             out: vec![0.0; hosts + world],
@@ -198,7 +210,7 @@ impl<'a> Network<'a> {
         });
         let [uplink, inside] = [cluster.uplink, cluster.inside].map(|net| Link::new(net, cluster.burst));
         let shares_uplinks = !uplink.is_instant() && cluster.topology.largest_host() > 1;
-        Self { cluster, uplink, inside, shares_uplinks, shares_inside: false, crowded, state }
+        Self { cluster, uplink, inside, shares_uplinks, shares_inside: false, crowded, outnumbered, state }
     }
 
     /// The same where some ranks are servers, with whom many exchange something at once.
@@ -292,11 +304,21 @@ impl<'a> Network<'a> {
         self.clock(process)
     }
 
+    /// A thread that others wake goes on where the system likes, if its host has too few cores for all workers.
+    pub fn settle(&self, process: usize) {
+        if let Some(cores) = self.cluster.cores.filter(|_| self.outnumbered) {
+            let state = &mut *self.state.borrow_mut();
+            state.processes[process].home = mix(state.drawn, 0) as usize % cores;
+            state.drawn += 1;
+        }
+    }
+
     /// A process wants its host's cores from now on.
     fn begin(&self, process: usize, threads: usize, seconds: f64) {
         let state = &mut *self.state.borrow_mut();
         let host = self.cluster.topology.hosts()[process % self.world()];
-        state.hosts[host].cores.begin(state.processes[process].clock, process, threads, seconds);
+        let Process { clock, home, .. } = state.processes[process];
+        state.hosts[host].cores.begin(clock, process, (home, threads), seconds);
         state.look_again(host);
     }
 

@@ -16,6 +16,9 @@ use crate::workload::{Invalid, Slice, Sync, Workload};
 /// Steps of a worker that servers serve, the first of which does not count.
 const SERVED_STEPS: usize = 33;
 
+/// Steps of all workers together, where they have too few cores.
+const CROWDED_STEPS: usize = 64;
+
 /// What is not known before it happens, or cannot be.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Unpredictable {
@@ -98,8 +101,16 @@ pub fn workload(job: &Job, profile: &Profile, cluster: &Cluster) -> Result<Workl
     };
     // Of several replicas of a worker the first one's backward hides the exchange.
     let learners = job.sync.learners() as f64;
-    let (before, update) = (learners * profile.forward + (learners - 1.0) * backward, learners * profile.update);
-    let steps = if let Sync::EverySteps(steps) = sync { steps } else { 1 };
+    // Where cores are scarce, those that load images have them at the cost of those that compute.
+    let load = if cluster.is_crowded() { profile.load } else { 0.0 };
+    let before = learners * (profile.forward + load) + (learners - 1.0) * backward;
+    let update = learners * profile.update;
+    let steps = match sync {
+        Sync::EverySteps(steps) => steps,
+        // Who waits for which core is left to chance.
+        _ if cluster.has_more_workers_than_cores() => (CROWDED_STEPS / workers).max(1),
+        _ => 1,
+    };
     Ok(Workload { slow: slowness(job), seed: job.seed, steps, ..Workload::new(before, backward, update, slices, sync) })
 }
 
@@ -124,7 +135,8 @@ fn served(
     let job = Job { workers, length: Length::Steps(SERVED_STEPS), ..job.clone() };
     let (seed, slow) = (job.seed, slowness(&job));
     let served = Some(Served::new(job, parameters, &buckets, profile));
-    let base = Workload::new(profile.forward, profile.backward_seconds(), 0.0, Vec::new(), Sync::DuringBackward);
+    let load = if cluster.is_crowded() { profile.load } else { 0.0 };
+    let base = Workload::new(profile.forward + load, profile.backward_seconds(), 0.0, Vec::new(), Sync::DuringBackward);
     Ok(Workload { served, slow, seed, steps: SERVED_STEPS, ..base })
 }
 

@@ -156,7 +156,7 @@ impl Job<'_> {
                 if workload.sync != Sync::DuringBackward {
                     network.tell(me);
                 }
-                network.hear(me).await;
+                self.hear(me).await;
             }
             if !matches!(workload.sync, Sync::EverySteps(_)) {
                 computing += update().await;
@@ -172,13 +172,23 @@ impl Job<'_> {
         for step in (0..workload.steps).filter(|&step| workload.sums_in(step)) {
             for at in 0..workload.slices.len() {
                 if at == 0 || workload.sync == Sync::DuringBackward {
-                    network.hear(rank).await;
+                    self.hear(rank).await;
                 }
                 let (came, through) = self.sum(rank, at).await;
                 self.records.borrow_mut().workers[rank][step].exchanges.push((came, through));
                 self.note(rank, step, What::Sum(at), came, through);
             }
             network.tell(rank);
+        }
+    }
+
+    /// Waits for the worker's other process. Where it is another thread, it takes some time to wake.
+    async fn hear(&self, process: usize) {
+        let came = self.network.clock(process);
+        let told = self.network.hear(process).await;
+        if self.workload.sync == Sync::DuringBackward && told > came {
+            self.network.wait_until(process, told + self.cluster.wake);
+            self.network.settle(process);
         }
     }
 

@@ -45,6 +45,8 @@ pub struct Profile {
     pub backward: Vec<(usize, f64)>,
     /// The optimizer.
     pub update: f64,
+    /// The thread that loads images meanwhile.
+    pub load: f64,
 }
 
 impl Profile {
@@ -60,6 +62,7 @@ impl Profile {
             forward: seconds(model.layers().map(|layer| layer.operations).sum()),
             backward,
             update: UPDATE_OPERATIONS * trained as f64 / operations_per_second,
+            load: 0.0,
         }
     }
 
@@ -87,13 +90,15 @@ impl Profile {
             forward: mean(&|profile| profile.forward),
             backward: layers.map(|(at, &(end, _))| (end, mean(&|profile| profile.backward[at].1))).collect(),
             update: mean(&|profile| profile.update),
+            load: mean(&|profile| profile.load),
         }
     }
 
     /// The same with every part so many times as long.
     pub fn scaled(&self, factor: f64) -> Self {
         let backward = self.backward.iter().map(|&(end, seconds)| (end, factor * seconds)).collect();
-        Self { forward: factor * self.forward, backward, update: factor * self.update }
+        let [forward, update, load] = [self.forward, self.update, self.load].map(|seconds| factor * seconds);
+        Self { forward, backward, update, load }
     }
 
     /// Seconds of the whole backward.
@@ -135,7 +140,7 @@ fn measure_one(design: &Design, batch: usize, team: Team, rule: Rule) -> Profile
         optimizer.step(team, values, gradients, 1e-4);
         let update = started.elapsed() - middle;
         if steps >= WARM_UP {
-            times.add(&model, forward.as_secs_f64(), (middle - forward).as_secs_f64(), update.as_secs_f64());
+            times.add(&model, [forward, middle - forward, update].map(|part| part.as_secs_f64()), 0.0);
         }
         steps += 1;
     }
@@ -147,31 +152,34 @@ fn measure_one(design: &Design, batch: usize, team: Team, rule: Rule) -> Profile
 pub(crate) struct Times {
     forward: Vec<f64>,
     update: Vec<f64>,
+    load: Vec<f64>,
     /// Of each layer, in their order.
     backward: Vec<Vec<f64>>,
 }
 
 impl Times {
-    /// Adds the model's last step, whose parts took so many seconds. Those of layers are scaled to those of the whole
+    /// Adds the model's last step, whose parts and whose images took so many seconds. Those of layers are scaled to those of the whole
     /// backward: what they take besides is between them, or was not theirs.
-    pub fn add(&mut self, model: &Model, forward: f64, backward: f64, update: f64) {
+    pub fn add(&mut self, model: &Model, [forward, backward, update]: [f64; 3], load: f64) {
         let layers: Vec<f64> = model.timeline().map(|layer| layer.backward.took.as_secs_f64()).collect();
         let scale = backward / layers.iter().sum::<f64>().max(f64::MIN_POSITIVE);
         self.backward.resize_with(layers.len(), Vec::new);
         self.backward.iter_mut().zip(layers).for_each(|(times, seconds)| times.push(scale * seconds));
         self.forward.push(forward);
         self.update.push(update);
+        self.load.push(load);
     }
 
     /// What a step takes, by the medians, if there was one.
-    pub fn profile(self, model: &Model) -> Option<Profile> {
+    pub fn profile(mut self, model: &Model) -> Option<Profile> {
         let ends = model.timeline().map(|layer| layer.gradients_end);
         let mut backward = Vec::new();
-        for (end, times) in ends.zip(self.backward) {
+        for (end, times) in ends.zip(std::mem::take(&mut self.backward)) {
             backward.push((end, median(times)?));
         }
         backward.reverse();
-        Some(Profile { forward: median(self.forward)?, backward, update: median(self.update)? })
+        let Self { forward, update, load, .. } = self;
+        Some(Profile { forward: median(forward)?, backward, update: median(update)?, load: median(load)? })
     }
 }
 
@@ -204,7 +212,7 @@ mod tests {
     /// The last layer's gradients come first, and all are there when backward is over.
     #[test]
     fn gradients_are_ready_when_their_layer_is_through() {
-        let profile = Profile { forward: 1.0, backward: vec![(10, 0.1), (10, 0.2), (30, 0.4)], update: 0.0 };
+        let profile = Profile { forward: 1.0, backward: vec![(10, 0.1), (10, 0.2), (30, 0.4)], update: 0.0, load: 0.0 };
         assert_eq!([1, 10].map(|end| profile.ready(end)), [0.1; 2]);
         assert!([11, 30].iter().all(|&end| (profile.ready(end) - 0.7).abs() < 1e-12));
     }

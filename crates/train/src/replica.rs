@@ -205,6 +205,11 @@ impl<'a> Replica<'a> {
         self.batch_norm.as_ref().map_or_else(Traffic::default, SyncBatchNorm::traffic)
     }
 
+    /// Seconds of a core that it took to load its last batch, if it was loaded here.
+    pub fn load_seconds(&self) -> f64 {
+        self.feed.current().took
+    }
+
     /// Whether its last batch was as large as batches get.
     pub fn had_whole_batch(&self) -> bool {
         self.feed.current().len() == self.job.batch

@@ -323,7 +323,8 @@ impl<'a> Trainer<'a> {
             && let Some(replica) = replicas.last().filter(|replica| replica.had_whole_batch())
         {
             let [forward, backward] = computed;
-            self.times.add(&replica.model, forward, backward, thread_seconds() - updating);
+            let parts = [forward, backward, thread_seconds() - updating];
+            self.times.add(&replica.model, parts, replica.load_seconds());
         }
         for (label, span) in strategy.take_encoding() {
             recorder.encoded(world.name(label), span);
