@@ -73,7 +73,8 @@ impl Codec for Dgc {
     }
 
     fn add(&self, _: Key, code: &[u8], into: &mut [f32]) -> Result<(), Malformed> {
-        sparse::add(code, into)
+        // The share is the sender's at its step, which may be another one.
+        sparse::add(code, into.len(), into)
     }
 
     fn limit(&self, length: usize) -> usize {

@@ -74,6 +74,14 @@ pub enum Malformed {
         /// Numbers that it should hold.
         count: u32,
     },
+    /// It holds more numbers than its sender may send.
+    #[error("{count} numbers instead of {most} at most")]
+    Many {
+        /// Numbers that it holds.
+        count: u32,
+        /// How many there may be.
+        most: usize,
+    },
     /// It has a number for a place that is not there.
     #[error("index {index} of {length}")]
     Index {

@@ -31,7 +31,7 @@ impl Codec for TopK {
     }
 
     fn add(&self, _: Key, code: &[u8], into: &mut [f32]) -> Result<(), Malformed> {
-        add(code, into)
+        add(code, kept(self.share, into.len()), into)
     }
 
     fn limit(&self, length: usize) -> usize {
@@ -60,7 +60,7 @@ impl Codec for Threshold {
     }
 
     fn add(&self, _: Key, code: &[u8], into: &mut [f32]) -> Result<(), Malformed> {
-        add(code, into)
+        add(code, into.len(), into)
     }
 
     fn limit(&self, length: usize) -> usize {
@@ -82,8 +82,8 @@ pub fn write(values: &[f32], indices: &[u32], out: &mut Vec<u8>) {
     out.extend(indices.iter().flat_map(|&index| values[index as usize].to_le_bytes()));
 }
 
-/// Adds the numbers of a code.
-pub fn add(code: &[u8], into: &mut [f32]) -> Result<(), Malformed> {
+/// Adds the numbers of a code, of which there may be so many.
+pub fn add(code: &[u8], most: usize, into: &mut [f32]) -> Result<(), Malformed> {
     let (words, rest) = code.as_chunks::<4>();
     let Some((&count, words)) = words.split_first() else {
         return Err(Malformed::Length { found: code.len(), expected: bytes(0) });
@@ -91,6 +91,9 @@ pub fn add(code: &[u8], into: &mut [f32]) -> Result<(), Malformed> {
     let count = u32::from_le_bytes(count);
     if !rest.is_empty() || words.len() as u64 != 2 * u64::from(count) {
         return Err(Malformed::Count { found: code.len(), count });
+    }
+    if count as usize > most {
+        return Err(Malformed::Many { count, most });
     }
     let (indices, numbers) = words.split_at(words.len() / 2);
     let indices = || indices.iter().map(|&index| u32::from_le_bytes(index));
@@ -148,14 +151,15 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         let code = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();
-        let refused = |words: &[u32]| add(&code(words), &mut [0.0; 10]).unwrap_err().to_string();
+        let refused = |words: &[u32]| add(&code(words), 2, &mut [0.0; 10]).unwrap_err().to_string();
         assert_eq!(refused(&[]), "0 bytes instead of 4");
         assert_eq!(refused(&[1, 5]), "8 bytes for 1 numbers");
         assert_eq!(refused(&[u32::MAX, 5, 0]), "12 bytes for 4294967295 numbers");
         assert_eq!(refused(&[1, 10, 0]), "index 10 of 10");
         assert_eq!(refused(&[2, 4, 4, 0, 0]), "index 4 after index 4");
         assert_eq!(refused(&[2, 5, 4, 0, 0]), "index 4 after index 5");
-        assert_eq!(add(&code(&[2, 4, 9, 0, 0]), &mut [0.0; 10]), Ok(()));
+        assert_eq!(refused(&[3, 4, 5, 6, 0, 0, 0]), "3 numbers instead of 2 at most");
+        assert_eq!(add(&code(&[2, 4, 9, 0, 0]), 2, &mut [0.0; 10]), Ok(()));
     }
 
     #[test]
