@@ -15,10 +15,28 @@ pub(crate) const MAX_BYTES: u64 = 1 << 30;
 
 /// Writes beside the target and renames, so that nobody ever sees half a file.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_by(path, |file| file.write_all(bytes))
+}
+
+/// The same with these parts one after the other, and their sha256, piece by piece while they are in a near cache.
+pub fn write_summed<'a>(path: &Path, parts: impl IntoIterator<Item = &'a [u8]>) -> io::Result<String> {
+    const PIECE: usize = 256 << 10;
+    let mut sum = Sha256::new();
+    write_by(path, |file| {
+        for piece in parts.into_iter().flat_map(|part| part.chunks(PIECE)) {
+            sum.update(piece);
+            file.write_all(piece)?;
+        }
+        Ok(())
+    })?;
+    Ok(hexadecimal(&sum.finalize()))
+}
+
+fn write_by(path: &Path, write: impl FnOnce(&mut fs::File) -> io::Result<()>) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     let partial = path.with_file_name(format!(".{name}.{}.partial", std::process::id()));
     let written = fs::File::create(&partial)
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|mut file| write(&mut file).and_then(|()| file.sync_all()))
         .and_then(|()| fs::rename(&partial, path));
     if written.is_err() {
         let _ = fs::remove_file(&partial);
@@ -76,5 +94,9 @@ pub fn gunzip(bytes: Vec<u8>) -> io::Result<Vec<u8>> {
 
 /// The sha256 of some bytes, as `sha256sum` prints it.
 pub fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal(&Sha256::digest(bytes))
+}
+
+fn hexadecimal(sum: &[u8]) -> String {
+    sum.iter().map(|byte| format!("{byte:02x}")).collect()
 }

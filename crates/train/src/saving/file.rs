@@ -1,11 +1,13 @@
 //! A copied state as a safetensors file: a list of numbers is a tensor of one dimension.
 
+use std::io;
 use std::path::Path;
 
 use bytemuck::cast_slice;
-use ringstep_data::file::read_whole;
+use ringstep_data::file::{read_whole, write_summed};
 use ringstep_nn::state::{Numbers, Saved};
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use safetensors::tensor::{Dtype, SafeTensors};
+use serde_json::json;
 
 use crate::checkpoint::CheckpointError;
 
@@ -14,15 +16,39 @@ const _: () = assert!(cfg!(target_endian = "little"));
 
 /// The bytes of a file with this state.
 pub fn to_bytes(saved: &Saved) -> Vec<u8> {
-    let tensors = saved.numbers.iter().map(|(name, numbers)| {
-        let (kind, bytes): (Dtype, &[u8]) = match numbers {
-            Numbers::F32(numbers) => (Dtype::F32, cast_slice(numbers)),
-            Numbers::F64(numbers) => (Dtype::F64, cast_slice(numbers)),
-            Numbers::U64(numbers) => (Dtype::U64, cast_slice(numbers)),
-        };
-        (name, TensorView::new(kind, vec![numbers.len()], bytes).expect("it has as many numbers as it says"))
-    });
-    safetensors::serialize(tensors, None).expect("names and sizes are valid")
+    let (header, numbers) = parts(saved);
+    [&[&header[..]], &numbers[..]].concat().concat()
+}
+
+/// Writes such a file; returns its sha256.
+pub(crate) fn write(path: &Path, saved: &Saved) -> io::Result<String> {
+    let (header, numbers) = parts(saved);
+    write_summed(path, std::iter::once(&header[..]).chain(numbers))
+}
+
+/// The beginning of a file, and the numbers behind it as they are: a state can be large, so it is not copied for that.
+fn parts(saved: &Saved) -> (Vec<u8>, Vec<&[u8]>) {
+    let mut tensors: Vec<(&String, &str, &[u8])> = Vec::new();
+    for (name, numbers) in &saved.numbers {
+        tensors.push(match numbers {
+            Numbers::F32(numbers) => (name, "F32", cast_slice(numbers)),
+            Numbers::F64(numbers) => (name, "F64", cast_slice(numbers)),
+            Numbers::U64(numbers) => (name, "U64", cast_slice(numbers)),
+        });
+    }
+    // Numbers of eight bytes first, so that all are aligned.
+    tensors.sort_by_key(|(_, kind, _)| *kind == "F32");
+    let (mut entries, mut end) = (serde_json::Map::new(), 0);
+    for (name, kind, bytes) in &tensors {
+        let count = saved.numbers[*name].len();
+        let entry = json!({ "dtype": kind, "shape": [count], "data_offsets": [end, end + bytes.len()] });
+        entries.insert((*name).clone(), entry);
+        end += bytes.len();
+    }
+    let mut header = serde_json::Value::Object(entries).to_string().into_bytes();
+    header.resize(header.len().next_multiple_of(8), b' ');
+    let length = (header.len() as u64).to_le_bytes();
+    ([&length[..], &header].concat(), tensors.into_iter().map(|(.., bytes)| bytes).collect())
 }
 
 /// What a file holds.
@@ -32,7 +58,7 @@ pub fn read(path: &Path) -> Result<Saved, CheckpointError> {
 }
 
 /// What the bytes of a file hold; errors call it by this path.
-pub(crate) fn from_bytes(bytes: &[u8], path: &Path) -> Result<Saved, CheckpointError> {
+pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Saved, CheckpointError> {
     let malformed = |problem: String| CheckpointError::Malformed { path: path.to_owned(), problem };
     let file = SafeTensors::deserialize(bytes).map_err(|error| malformed(error.to_string()))?;
     let mut saved = Saved::default();

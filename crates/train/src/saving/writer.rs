@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use ringstep_data::file::{sha256, write_whole};
 use ringstep_nn::state::Saved;
 
 use super::{Checkpoints, FileSum, file, rank_file};
@@ -153,10 +152,9 @@ pub(crate) fn write_test(checkpoints: &Path, test: &Snapshot) -> Result<(), Chec
 }
 
 fn write_file(path: &Path, before: &str, state: &Saved) -> Result<FileSum, (PathBuf, io::Error)> {
-    let bytes = file::to_bytes(state);
     let folder = path.parent().unwrap_or(Path::new("."));
-    let written = fs::create_dir_all(folder).and_then(|()| write_whole(path, &bytes));
-    written.map_err(|error| (path.to_owned(), error))?;
+    let written = fs::create_dir_all(folder).and_then(|()| file::write(path, state));
+    let sha256 = written.map_err(|error| (path.to_owned(), error))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    Ok(FileSum { path: format!("{before}{name}"), sha256: sha256(&bytes) })
+    Ok(FileSum { path: format!("{before}{name}"), sha256 })
 }
