@@ -6,6 +6,8 @@ use ringstep_comm::call::HEADER;
 use ringstep_comm::cost::Tuning;
 use ringstep_comm::transport::Net;
 use ringstep_comm::{Algorithm, Topology};
+use ringstep_train::SyncMethod;
+use ringstep_train::strategy::Servers;
 
 /// Hosts with workers, and the links between them. A message to another host takes its sender's host's link out, and its
 /// receiver's host's link in; one within a host takes links of the two workers' own, as
@@ -113,9 +115,10 @@ impl Cluster {
         bytes.min(NEAR) as f64 * self.touch + bytes.saturating_sub(NEAR) as f64 * self.touch_far
     }
 
-    /// The same cluster with so many ranks more that hold parameters: beside the workers if they are `colocated` or if all are
+    /// The same cluster with the ranks that hold this way's parameters: beside the workers if they are colocated or if all are
     /// on one host anyway, else on hosts of their own.
-    pub(crate) fn with_servers(&self, servers: usize, colocated: bool) -> Self {
+    pub(crate) fn with_servers(&self, sync: SyncMethod) -> Self {
+        let (servers, colocated) = (sync.servers(self.topology.world()), sync.held_by() == Some(Servers::Colocated));
         let hosts = self.topology.hosts();
         let next = hosts.iter().max().map_or(0, |last| last + 1);
         let host = |server: usize| match (colocated, self.topology.is_one_host()) {

@@ -309,6 +309,31 @@ mod tests {
         );
     }
 
+    /// Three send two messages each, all at once: whoever hears anybody hears them in turn, beginning after rank 0.
+    #[test]
+    fn who_hears_anybody_hears_them_in_turn() {
+        let (cluster, heard) = (flat(4, 0), std::cell::RefCell::new(Vec::new()));
+        let network = Network::new(&cluster);
+        let (network, heard) = (&network, &heard);
+        let worker = |rank| {
+            Box::pin(async move {
+                let mut lane = Simulated::new(network, rank, 1000, NUMBER);
+                for _ in 0..2 {
+                    lane.send(3, 0..1000).await.unwrap();
+                }
+            }) as Running<'_>
+        };
+        let server = Box::pin(async move {
+            for _ in 0..6 {
+                let from = network.any_sender(3).await;
+                heard.borrow_mut().push(from);
+                Simulated::new(network, 3, 1000, NUMBER).recv(from, 0..1000, Combine::Copy).await.unwrap();
+            }
+        });
+        network.run((0..3).map(worker).chain([server as Running<'_>]).collect()).unwrap();
+        assert_eq!(*heard.borrow(), [1, 2, 0, 1, 2, 0]);
+    }
+
     #[test]
     fn who_waits_for_ever_is_an_error() {
         let cluster = flat(2, 0);

@@ -1,6 +1,7 @@
 //! What a job's workers compute and exchange, by the job's own rules: the buckets, parameters and codes of `train`.
 
 use ringstep_comm::Algorithm;
+use ringstep_comm::cost::Tuning;
 use ringstep_nn::Parameter;
 use ringstep_train::job::Length;
 use ringstep_train::profile::Profile;
@@ -60,6 +61,9 @@ pub fn workload(job: &Job, profile: &Profile, cluster: &Cluster) -> Result<Workl
         Ok(slices?.concat())
     };
     let unpredictable = |why| Unpredictable::Way { way: job.sync.name(), why };
+    if algorithm.is_some_and(|algorithm| !Algorithm::ALL.contains(&algorithm)) {
+        return Err(unpredictable("what MPI's own all-reduce does only MPI knows"));
+    }
     let (slices, sync) = match job.sync {
         SyncMethod::Single | SyncMethod::None => (Vec::new(), Sync::AfterBackward),
         SyncMethod::GatherScatter => (after_backward(Some(Algorithm::GatherScatter))?, Sync::AfterBackward),
@@ -122,7 +126,10 @@ fn served(
     cluster: &Cluster,
 ) -> Result<Workload, Unpredictable> {
     let workers = cluster.topology.world();
-    let buckets = job.sync.buckets(parameters, &cluster.topology, &cluster.choosing(), job.compress.is_some());
+    // As in training: servers are among the ranks that count, and where nothing was measured, typical numbers decide.
+    let topology = cluster.with_servers(job.sync).topology;
+    let tuning = cluster.choosing.unwrap_or_else(|| Tuning::typical(&topology));
+    let buckets = job.sync.buckets(parameters, &topology, &tuning, job.compress.is_some());
     let why = match job.sync {
         _ if job.compress.is_some() => Some("codes to servers are not followed"),
         SyncMethod::Async { period, .. } if period > 0.0 => Some("its servers step by the clock"),
@@ -148,10 +155,12 @@ fn slowness(job: &Job) -> Slowness {
 mod tests {
     use std::time::Duration;
 
+    use ringstep_comm::Topology;
     use ringstep_comm::transport::Net;
     use ringstep_nn::Architecture;
     use ringstep_train::compress::{Compression, Method};
     use ringstep_train::job::Design;
+    use ringstep_train::strategy::Servers;
 
     use super::*;
 
@@ -217,6 +226,31 @@ mod tests {
         ];
         assert!(steps.is_sorted_by(|a, b| a > b), "{steps:?}");
         assert!((steps[5] - profile().alone()).abs() < 1e-9);
+    }
+
+    /// Gradients to servers are cut as a training of as many ranks cuts them, which knows nothing of its network.
+    #[test]
+    fn servers_get_the_buckets_of_a_training() {
+        let sync = SyncMethod::Stale { servers: Servers::Apart(2), staleness: 1 };
+        let all = Topology::new((0..6).collect(), false);
+        let parameters = job(sync).model.network().parameters().unwrap();
+        let cut = sync.buckets(&parameters, &all, &Tuning::typical(&all), false);
+        let served = workload(&job(sync), &profile(), &cluster(4)).unwrap().served.unwrap();
+        assert!(served.buckets.into_iter().map(|(range, _)| range).eq(cut.ranges()));
+    }
+
+    /// Two workers' gradients and parameters pass a server's link: both directions at once where they have parted, and one after
+    /// the other where they have not. A seed says which, and says the same again.
+    #[test]
+    fn steps_are_within_what_a_servers_link_allows() {
+        let sync = SyncMethod::Stale { servers: Servers::Apart(1), staleness: 1 };
+        let step = |seed| predict(&Job { seed, ..job(sync) }, &profile(), &cluster(2)).unwrap().step_seconds;
+        let wire = 9_231_114.0 * 4.0 / 125e6;
+        let steps = [0, 1, 2].map(step);
+        for step in steps {
+            assert!(step > 2.0 * wire && step < 4.0 * wire + profile().alone(), "{step} s, {wire} s a message");
+        }
+        assert!(steps[0] != steps[1] && steps == [0, 1, 2].map(step));
     }
 
     #[test]

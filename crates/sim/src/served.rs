@@ -47,12 +47,25 @@ impl Served {
     }
 }
 
-/// Simulates the steps of all workers, and their servers.
+/// Workers that are simulated at least, few of them several times: who is lucky on shared links decides how long they get in each
+/// other's way, and evens out among many.
+const AT_LEAST: usize = 32;
+
+/// Simulates the steps of all workers, and their servers. What workers do when is told of the first time.
 pub(crate) fn simulate(cluster: &Cluster, workload: &Workload, served: &Served) -> Result<Simulation, Invalid> {
+    let cluster = cluster.with_servers(served.job.sync);
+    let Records { mut workers, spans } = simulate_once(&cluster, workload, served, workload.seed)?;
+    for time in 1..AT_LEAST / served.job.workers {
+        let seed = workload.seed.wrapping_add((time as u64) << 32);
+        workers.extend(simulate_once(&cluster, workload, served, seed)?.workers);
+    }
+    Ok(Simulation { times: sum_up(&workers, workload), algorithms: Vec::new(), spans })
+}
+
+/// The same once. The cluster has the servers, and the seed says who is lucky.
+fn simulate_once(cluster: &Cluster, workload: &Workload, served: &Served, seed: u64) -> Result<Records, Invalid> {
     let workers = served.job.workers;
-    let colocated = served.job.sync.held_by() == Some(ringstep_train::strategy::Servers::Colocated);
-    let cluster = cluster.with_servers(served.shards.len(), colocated);
-    let network = Network::new(&cluster).with_servers();
+    let network = Network::new(cluster).with_servers(seed);
     let servers = Servers::new(&network, served);
     let records = RefCell::new(Records { workers: vec![Done::default(); workers], spans: Vec::new() });
     let job = Crew { workload, served, network: &network, servers: &servers, records: &records };
@@ -60,8 +73,7 @@ pub(crate) fn simulate(cluster: &Cluster, workload: &Workload, served: &Served) 
     let serving = (0..served.shards.len()).map(|server| Box::pin(servers.serve(server)) as Running<'_>);
     let computation = (0..workers).map(|worker| Box::pin(job.compute(worker)) as Running<'_>);
     network.run(communication.chain(serving).chain(computation).collect())?;
-    let Records { workers, spans } = records.into_inner();
-    Ok(Simulation { times: sum_up(&workers, workload), algorithms: Vec::new(), spans })
+    Ok(records.into_inner())
 }
 
 /// Workers and servers of a simulated job.

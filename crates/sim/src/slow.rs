@@ -61,7 +61,7 @@ fn uniform(seed: u64, rank: usize, step: usize, draw: u64) -> f64 {
 }
 
 /// Standard normal, by Box and Muller ("A note on the generation of random normal deviates", 1958).
-fn normal(seed: u64, rank: usize, step: usize) -> f64 {
+pub(crate) fn normal(seed: u64, rank: usize, step: usize) -> f64 {
     let (radius, angle) = (uniform(seed, rank, step, 1), uniform(seed, rank, step, 2));
     (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
 }

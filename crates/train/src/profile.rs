@@ -39,7 +39,7 @@ pub struct Basis {
 /// What a worker computes in a step, in seconds on cores of its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
-    /// Forward, and the loss.
+    /// Forward, and the loss; in training also what a worker does between two steps.
     pub forward: f64,
     /// Where each layer's gradients end in the flat buffer, and the seconds of its backward; last layer first.
     pub backward: Vec<(usize, f64)>,

@@ -25,16 +25,16 @@ fn reach(rows: &[Row]) -> Option<String> {
             percent(last.efficiency)
         ),
         Some(row) => format!(
-            "Up to {} workers at least {} of a step is what one worker alone takes; {} workers reach {}.",
+            "Up to {} workers at least {:.0}% of a step is what one worker alone takes; {} workers reach {}.",
             row.workers,
-            percent(WELL),
+            100.0 * WELL,
             last.workers,
             percent(last.efficiency)
         ),
         None => format!(
-            "Already {} workers lose more than {} of a step to each other: {} of it is what one worker alone takes.",
+            "Already {} workers lose more than {:.0}% of a step to each other: {} of it is what one worker alone takes.",
             rows[0].workers,
-            percent(1.0 - WELL),
+            100.0 * (1.0 - WELL),
             percent(rows[0].efficiency)
         ),
     })

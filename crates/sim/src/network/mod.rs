@@ -4,16 +4,18 @@
 //! the moment at which that is free, for n/B seconds, and its receiver's link in from s + L on, or from when that is free,
 //! for as long. The sender goes on at the end of the first, the receiver at the end of the second. A link that may pass
 //! bursts lets so many bytes through at once after a pause: it is a token bucket. Where workers share their host's links, and at
-//! servers, whom many send to at once, messages [share links](crate::flows) instead.
+//! servers, whom many send to at once, messages [share links](crate::flows) instead (`shared.rs`).
 //!
 //! Each process has its own clock. As long as it shares nothing, moments depend on messages alone, not on who is simulated
 //! first: a process goes on as far as messages let it, and nothing is sorted. At a link or at cores that it shares with
 //! others it depends on who else has come: for these it waits until everybody else has gone on as far as it can, and whoever
 //! is there waits for a later turn, or for a message that will come later.
 
+mod shared;
+
 use std::cell::RefCell;
 use std::cmp::Ordering;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -21,9 +23,9 @@ use std::task::{Context, Poll, Waker};
 use ringstep_comm::transport::Net;
 use ringstep_cpu::random::mix;
 
+use self::shared::Shared;
 use crate::cluster::Cluster;
 use crate::cores::{Cores, SLICE};
-use crate::flows::SharedLink;
 use crate::workload::Invalid;
 
 /// A mailbox that is empty gives back room for more messages than that.
@@ -52,6 +54,8 @@ pub struct Network<'a> {
     pub(crate) crowded: bool,
     /// Whether they have too few for all workers.
     outnumbered: bool,
+    /// Of what is left to chance.
+    seed: u64,
     state: RefCell<State>,
 }
 
@@ -89,12 +93,8 @@ struct State {
     /// When each link is free: those of the hosts, then those of the workers within their hosts.
     out: Vec<f64>,
     into: Vec<f64>,
-    /// The same links, where messages share them: out and into each.
-    shared: Vec<SharedLink>,
-    /// When the next message of each is through.
-    shared_next: Vec<f64>,
-    /// What is on its way over shared links, and waits to be, from one worker to another.
-    connections: HashMap<usize, Connection>,
+    /// The same links, where messages share them.
+    shared: Shared,
     /// What was left to chance so far.
     drawn: u32,
     processes: Vec<Process>,
@@ -113,6 +113,8 @@ struct Process {
     home: usize,
     /// From whom it wants a message.
     waits_for: usize,
+    /// From whom it had the last message that could have been anybody's.
+    heard: usize,
     mailbox: VecDeque<Message>,
     /// When the other process of its worker has told it something.
     told: VecDeque<f64>,
@@ -129,18 +131,6 @@ pub(crate) struct Message {
     pub end: f64,
     pub bytes: usize,
     pub arrived: bool,
-}
-
-/// What goes from one worker to another over shared links, in this order. The first is on its way.
-#[derive(Debug, Default)]
-struct Connection {
-    messages: VecDeque<usize>,
-    /// Bytes of all of them.
-    bytes: usize,
-    /// Of the first: when it began to leave, how many links it has not passed, and its weight there.
-    start: f64,
-    left: usize,
-    weight: f64,
 }
 
 #[derive(Debug, Clone)]
@@ -188,6 +178,7 @@ impl<'a> Network<'a> {
             clock: 0.0,
             home: process % world % count,
             waits_for: NOBODY,
+            heard: 0,
             mailbox: VecDeque::new(),
             told: VecDeque::new(),
             sent: 0,
@@ -195,12 +186,11 @@ impl<'a> Network<'a> {
         let cores = Cores::new(count, cluster.contention, SLICE);
         let cores = if outnumbered { cores.with_looking() } else { cores };
         let host = Host { cores, next: f64::INFINITY, came: Vec::new(), last: 0.0, over: 0 };
+        let [uplink, inside] = [cluster.uplink, cluster.inside].map(|net| Link::new(net, cluster.burst));
         let state = RefCell::new(State {
             out: vec![0.0; hosts + world],
             into: vec![0.0; hosts + world],
-            shared: vec![SharedLink::default(); 2 * (hosts + world)],
-            shared_next: vec![f64::INFINITY; 2 * (hosts + world)],
-            connections: HashMap::new(),
+            shared: Shared::new([(hosts, uplink), (world, inside)]),
             drawn: 0,
             processes: (0..2 * world).map(process).collect(),
             hosts: vec![host; hosts],
@@ -208,15 +198,14 @@ impl<'a> Network<'a> {
             calendar: BinaryHeap::new(),
             now: 0.0,
         });
-        let [uplink, inside] = [cluster.uplink, cluster.inside].map(|net| Link::new(net, cluster.burst));
         let shares_uplinks = !uplink.is_instant() && cluster.topology.largest_host() > 1;
-        Self { cluster, uplink, inside, shares_uplinks, shares_inside: false, crowded, outnumbered, state }
+        Self { cluster, uplink, inside, shares_uplinks, shares_inside: false, crowded, outnumbered, seed: 0, state }
     }
 
-    /// The same where some ranks are servers, with whom many exchange something at once.
-    pub(crate) fn with_servers(self) -> Self {
+    /// The same where some ranks are servers, with whom many exchange something at once; this seed says who is lucky.
+    pub(crate) fn with_servers(self, seed: u64) -> Self {
         let (shares_uplinks, shares_inside) = (!self.uplink.is_instant(), !self.inside.is_instant());
-        Self { shares_uplinks, shares_inside, ..self }
+        Self { shares_uplinks, shares_inside, seed, ..self }
     }
 
     fn world(&self) -> usize {
@@ -249,7 +238,7 @@ impl<'a> Network<'a> {
             state.now = at;
             let Some(host) = who.checked_sub(state.processes.len()) else { return Some(who) };
             if let Some(link) = host.checked_sub(state.hosts.len()) {
-                if at == state.shared_next[link] {
+                if at == state.shared.next[link] {
                     self.passed(state, link);
                 }
                 continue;
@@ -308,7 +297,7 @@ impl<'a> Network<'a> {
     pub fn settle(&self, process: usize) {
         if let Some(cores) = self.cluster.cores.filter(|_| self.outnumbered) {
             let state = &mut *self.state.borrow_mut();
-            state.processes[process].home = mix(state.drawn, 0) as usize % cores;
+            state.processes[process].home = mix(state.drawn, self.seed) as usize % cores;
             state.drawn += 1;
         }
     }
@@ -374,24 +363,21 @@ impl<'a> Network<'a> {
         .await
     }
 
-    /// Waits until there is a message to a process, and says from whom the one is that began to leave first.
+    /// Waits until there is a message to a process, and says from whom: of several senders the one after the last that it heard,
+    /// as [`Group::recv_any`](ringstep_comm::Group::recv_any) does.
     pub(crate) async fn any_sender(&self, process: usize) -> usize {
-        loop {
-            let (start, from) = poll_fn(|_| {
-                let process = &mut self.state.borrow_mut().processes[process];
-                let first = process.first();
-                if first.is_none() {
-                    process.waits_for = ANYBODY;
-                }
-                first.map_or(Poll::Pending, Poll::Ready)
-            })
-            .await;
-            // Whoever is to send something earlier has done so by then.
-            self.turn(process, start).await;
-            if self.state.borrow().processes[process].first() == Some((start, from)) {
-                return from;
+        let first = poll_fn(|_| {
+            let process = &mut self.state.borrow_mut().processes[process];
+            let first = process.first();
+            if first.is_none() {
+                process.waits_for = ANYBODY;
             }
-        }
+            first.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await;
+        // Whoever is to send something earlier has done so by then.
+        self.turn(process, first).await;
+        self.state.borrow_mut().processes[process].hear_next(self.world())
     }
 
     /// Whether messages of these two share links with others.
@@ -420,78 +406,6 @@ impl<'a> Network<'a> {
         state.wake(to, from);
         let buffered = self.cluster.buffer * self.link(from, to).seconds_per_byte;
         (end - buffered).max(state.processes[from].clock)
-    }
-
-    /// Sends over links that are shared, from this turn on.
-    pub(crate) fn send_shared(&self, from: usize, to: usize, data: usize) {
-        let state = &mut *self.state.borrow_mut();
-        let bytes = data + self.cluster.header;
-        state.processes[from].sent += data as u64;
-        let connection = state.connections.entry(from * self.world() + to).or_default();
-        connection.messages.push_back(bytes);
-        connection.bytes += bytes;
-        if connection.messages.len() == 1 {
-            self.set_off(state, from, to);
-        }
-    }
-
-    /// The first message of a connection begins to leave.
-    fn set_off(&self, state: &mut State, from: usize, to: usize) {
-        let (who, link, now) = (from * self.world() + to, self.link(from, to), state.now);
-        let weight = 0.5 + f64::from(mix(state.drawn, 0)) / f64::from(u32::MAX);
-        state.drawn += 1;
-        let connection = state.connections.get_mut(&who).expect("it has a message");
-        (connection.start, connection.left, connection.weight) = (now, 2, weight);
-        let seconds = connection.messages[0] as f64 * link.seconds_per_byte;
-        let hosts = state.hosts.len();
-        for shared in [2 * self.place(from, to, hosts), 2 * self.place(to, from, hosts) + 1] {
-            state.shared[shared].begin(now, who, weight, seconds, link.credit);
-            state.look_at_link(shared);
-        }
-    }
-
-    /// A message is through with a shared link.
-    fn passed(&self, state: &mut State, link: usize) {
-        let connections = &state.connections;
-        let Some(who) = state.shared[link].end(state.now, |who| connections[&who].weight) else { return };
-        state.look_at_link(link);
-        let (from, to) = (who / self.world(), who % self.world());
-        let connection = state.connections.get_mut(&who).expect("its message was on the link");
-        connection.left -= 1;
-        if connection.left > 0 {
-            return;
-        }
-        let bytes = connection.messages.pop_front().expect("its message was on the link");
-        connection.bytes -= bytes;
-        let goes_on = !connection.messages.is_empty();
-        let latency = self.link(from, to).latency;
-        let (start, end) = (connection.start + latency, state.now + latency);
-        state.processes[to].mailbox.push_back(Message { from, start, end, bytes, arrived: true });
-        state.wake(to, from);
-        if state.processes[from].waits_for == DRAIN {
-            state.processes[from].waits_for = NOBODY;
-            state.queue.push_back(from);
-        }
-        if goes_on {
-            self.set_off(state, from, to);
-        }
-    }
-
-    /// Waits until no more is left to be sent from one worker to another than what the system takes of it.
-    /// Says when that is.
-    pub(crate) async fn drained(&self, from: usize, to: usize) -> f64 {
-        let (who, mut waited) = (from * self.world() + to, false);
-        poll_fn(|_| {
-            let state = &mut *self.state.borrow_mut();
-            let left = state.connections.get(&who).map_or(0, |connection| connection.bytes);
-            let process = &mut state.processes[from];
-            if left as f64 <= self.cluster.buffer {
-                return Poll::Ready(if waited { state.now } else { process.clock });
-            }
-            (process.waits_for, waited) = (DRAIN, true);
-            Poll::Pending
-        })
-        .await
     }
 
     /// Receives a message that has begun to leave, and says from when to when it arrives.
@@ -537,10 +451,17 @@ impl<'a> Network<'a> {
 }
 
 impl Process {
-    /// The message that began to leave first: when, and from whom.
-    fn first(&self) -> Option<(f64, usize)> {
-        let starts = self.mailbox.iter().map(|message| (message.start, message.from));
-        starts.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
+    /// When the first of its messages began to leave.
+    fn first(&self) -> Option<f64> {
+        self.mailbox.iter().map(|message| message.start).min_by(f64::total_cmp)
+    }
+
+    /// Of those whose messages have begun to leave, the sender after the last that it heard, by their numbers in a circle.
+    fn hear_next(&mut self, world: usize) -> usize {
+        let there = self.mailbox.iter().filter(|message| message.start <= self.clock).map(|message| message.from);
+        let next = there.min_by_key(|from| (from + world - 1 - self.heard) % world);
+        self.heard = next.expect("it is the turn of the first message");
+        self.heard
     }
 }
 
@@ -550,18 +471,6 @@ impl State {
         if [from, ANYBODY].contains(&self.processes[process].waits_for) {
             self.processes[process].waits_for = NOBODY;
             self.queue.push_back(process);
-        }
-    }
-
-    /// Looks at a shared link when its next message is through.
-    fn look_at_link(&mut self, link: usize) {
-        let next = self.shared[link].next();
-        self.shared_next[link] = next.unwrap_or(f64::INFINITY);
-        if let Some(at) = next {
-            // Rounding must not lead back in time.
-            self.shared_next[link] = at.max(self.now);
-            let who = self.processes.len() + self.hosts.len() + link;
-            self.calendar.push(Turn { at: self.shared_next[link], who });
         }
     }
 
