@@ -294,6 +294,9 @@ pub struct CollectivesArgs {
     /// sum, mean, max, min or product
     #[arg(long, default_value = "sum")]
     pub op: ByName<Op>,
+    /// Calls that are timed together, without a barrier between them: a time is then the mean of as many
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub in_a_row: usize,
     /// Print the rows as JSON on standard output, and nothing else there.
     #[arg(long)]
     pub json: bool,

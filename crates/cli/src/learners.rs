@@ -10,7 +10,7 @@ use ringstep_train::{Job, SyncMethod};
 
 use crate::launch::{self, Interrupted, Interrupts, Message, Site, Task};
 use crate::memory;
-use crate::settings::Run;
+use crate::settings::{Faults, Run};
 use crate::show;
 
 /// Steps of a trial.
@@ -63,7 +63,8 @@ fn trial(job: &Job, number: usize) -> Job {
 fn images_a_second(run: &Run, weights: &Path, site: &Site, interrupts: &Interrupts) -> Result<f64> {
     let job = &run.job;
     let model_file = std::path::absolute(weights)?;
-    let task = Task::Train { run: Box::new(run.clone()), model_file, checkpoints: None, resume: None };
+    let trial = Box::new(Run { faults: Faults::default(), ..run.clone() });
+    let task = Task::Train { run: trial, model_file, checkpoints: None, resume: None };
     let mut slowest: f64 = 0.0;
     let ended = launch::run(&task, job.ranks(), &run.workers, site, interrupts, &mut |_: usize, message| {
         if let Message::Done(outcome) = message {

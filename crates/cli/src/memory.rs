@@ -8,6 +8,7 @@ use ringstep_train::Job;
 use ringstep_train::job::Design;
 use ringstep_train::memory::Need;
 
+use crate::settings::{Faults, Run};
 use crate::show::bytes;
 
 /// An error, in one line, if so many workers that need this much each are more than this machine has memory for.
@@ -17,17 +18,29 @@ pub fn check(design: &Design, need: Result<Need, NetworkError>, workers: usize) 
 
 /// The same for all ranks of a job on so many images. Of those that are elsewhere each is on a machine.
 pub fn check_job(job: &Job, images: usize, elsewhere: bool) -> Result<()> {
-    check_ranks(&job.model, ranks(job, images, elsewhere))
+    check_ranks(&job.model, ranks(job, images, elsewhere, 0))
+}
+
+/// The same for a run, with what it keeps of its workers' states to go on from.
+pub fn check_run(run: &Run, images: usize, elsewhere: bool) -> Result<()> {
+    let copies = match (run.faults != Faults::default(), run.checkpoint_every) {
+        // The last two, and one that is made, as it is and as it is kept.
+        (true, _) => 4,
+        (false, Some(_)) => 2,
+        (false, None) => 0,
+    };
+    check_ranks(&run.job.model, ranks(&run.job, images, elsewhere, copies))
 }
 
 /// The same if there are only so many bytes on this machine.
 pub fn check_job_within(job: &Job, images: usize, limit: u64) -> Result<()> {
-    let ranks = ranks(job, images, false).map_err(|error| anyhow!("{}: {error}", job.model.name))?;
+    let ranks = ranks(job, images, false, 0).map_err(|error| anyhow!("{}: {error}", job.model.name))?;
     refuse(&job.model, &ranks, limit, &format!("the limit is {}", bytes(limit)))
 }
 
-fn ranks(job: &Job, images: usize, elsewhere: bool) -> Result<Ranks, NetworkError> {
+fn ranks(job: &Job, images: usize, elsewhere: bool, copies: usize) -> Result<Ranks, NetworkError> {
     job.need(images).and_then(|need| {
+        let need = need.with_states(copies);
         let servers = job.need_of_servers()?;
         Ok(match elsewhere {
             false => Ranks { need, workers: job.workers, servers },
@@ -68,7 +81,7 @@ fn refuse(design: &Design, &Ranks { need, workers, servers }: &Ranks, there: u64
     ensure!(
         total <= there,
         "{of_all}{} needs {} for parameters, {} for gradients, {} for activations, {} for temporary room, {} for the \
-         optimizer, {} for batches and {} for tests; {has}",
+         optimizer, {} for batches{} and {} for tests; {has}",
         design.name,
         show(need.model.parameters),
         show(need.model.gradients),
@@ -76,6 +89,7 @@ fn refuse(design: &Design, &Ranks { need, workers, servers }: &Ranks, there: u64
         show(need.model.workspace),
         show(need.optimizer),
         show(need.batches),
+        if need.states > 0 { format!(", {} for states to go on from", show(need.states)) } else { String::new() },
         show(need.testing.saturating_add(need.snapshots)),
     );
     Ok(())

@@ -77,8 +77,14 @@ pub fn run_row(
     let (mut records, resume) = Records::begin(run, place, before, dir, bar)?;
     let task = records.task(resume);
     let (ranks, workers) = (records.run.job.ranks(), records.run.workers.clone());
-    let ended = launch::run(&task, ranks, &workers, site, interrupts, &mut records)?;
-    records.finish(ended)
+    match launch::run(&task, ranks, &workers, site, interrupts, &mut records) {
+        Ok(ended) => records.finish(ended),
+        // Asked to end at once, it may still be gone on with.
+        Err(error) => Err(match error.downcast::<Interrupted>() {
+            Ok(interrupted) => records.interrupted(interrupted.signal).into(),
+            Err(error) => error,
+        }),
+    }
 }
 
 /// What is heard of a row, and where it is written.
@@ -123,7 +129,11 @@ impl<'a> Records<'a> {
                     totals.push(total);
                 }
                 let from = Origin::Folder { path: folder, files: (0..job.ranks()).collect() };
-                (trace, Accounts::resume(job, steps, totals), Some(Resume { step: manifest.step, from }))
+                (
+                    trace,
+                    Accounts::resume(job, steps, totals),
+                    Some(Resume { step: manifest.step, from, joining: Vec::new() }),
+                )
             }
         };
         let records = Self {
@@ -154,16 +164,19 @@ impl<'a> Records<'a> {
         }
     }
 
+    /// A signal has ended it, perhaps after a checkpoint.
+    fn interrupted(&self, signal: usize) -> Interrupted {
+        let saved = self.vault.as_ref().and_then(|vault| vault.last);
+        Interrupted { signal, saved: saved.map(|step| (self.dir.path().to_owned(), step)) }
+    }
+
     /// All ranks are done, or were told to end by a signal.
     fn finish(mut self, ended: Option<usize>) -> Result<(Option<Row>, Option<Interrupted>)> {
         self.dir.record_steps(&self.run, self.accounts.finish())?;
         if let Some(vault) = &mut self.vault {
             vault.seal(&self.accounts);
         }
-        let interrupted = ended.map(|signal| {
-            let saved = self.vault.as_ref().and_then(|vault| vault.last);
-            Interrupted { signal, saved: saved.map(|step| (self.dir.path().to_owned(), step)) }
-        });
+        let interrupted = ended.map(|signal| self.interrupted(signal));
         if self.heard.iter().any(|heard| heard.outcome.is_none()) {
             return Ok((None, interrupted));
         }
@@ -185,59 +198,81 @@ impl<'a> Records<'a> {
 
     /// The last step after which all in these seats have their states in memory, and of which all records are here.
     fn last_point(&self, loss: &Loss, seats: &[Seat]) -> Option<usize> {
-        let known = |step: usize| {
-            self.heard.iter().all(|heard| heard.points.contains_key(&step)) && self.accounts.marked(step).is_some()
+        let ranks = || seats.iter().filter_map(|seat| seat.was());
+        let is_known = |rank: usize, step: usize| {
+            loss.points[rank].contains(&step)
+                && self.heard[rank].points.contains_key(&step)
+                && self.accounts.marked_of(rank, step).is_some()
         };
-        let steps = loss.points[seats[0].was].iter().copied();
-        steps.filter(|&step| seats.iter().all(|seat| loss.points[seat.was].contains(&step)) && known(step)).max()
+        let steps = loss.points[ranks().next()?].iter().copied();
+        steps.filter(|&step| ranks().all(|rank| is_known(rank, step))).max()
     }
 
     /// What ranks had done at a point, and what each had done of the epoch that it was in.
     fn at_point(&self, step: usize) -> Vec<(RankSoFar, Option<Epoch>)> {
-        let totals = self.accounts.marked(step).unwrap_or_default();
-        let so_far = |(heard, total): (&Heard, Total)| {
-            let (epochs, open) = &heard.points[&step];
-            (RankSoFar { epochs: heard.epochs[..*epochs].to_vec(), total }, Some(open.clone()))
-        };
-        self.heard.iter().zip(totals).map(so_far).collect()
+        let so_far =
+            |(rank, heard): (usize, &Heard)| match (heard.points.get(&step), self.accounts.marked_of(rank, step)) {
+                (Some((epochs, open)), Some(total)) => {
+                    (RankSoFar { epochs: heard.epochs[..*epochs].to_vec(), total }, Some(open.clone()))
+                }
+                // One that had just joined the others, and is lost again.
+                _ => (RankSoFar { total: Total::joined(step), ..RankSoFar::default() }, None),
+            };
+        self.heard.iter().enumerate().map(so_far).collect()
     }
 
-    /// Who goes on: those that are left and, unless fewer will do, new ones in the place of the others.
+    /// Who goes on: those that are left; unless fewer will do, new ones in the place of the others; and whoever else has come.
     fn seats(&self, loss: &Loss) -> Vec<Seat> {
-        let seat = |was| Seat { was, alive: !loss.lost.contains(&was) };
-        let mut seats: Vec<Seat> = (0..self.run.job.ranks()).map(seat).collect();
-        if let Some(elastic) = self.run.faults.elastic {
-            let left = seats.iter().filter(|seat| seat.alive).count();
-            let mut missing = elastic.least.saturating_sub(left);
-            seats.retain(|seat| seat.alive || missing.checked_sub(1).map(|less| missing = less).is_some());
+        let ranks = self.run.job.ranks();
+        let left = ranks - loss.lost.len();
+        let (least, most) = self.run.faults.elastic.map_or((ranks, left), |elastic| (elastic.least, elastic.most));
+        let more = loss.idle.iter().flat_map(|&(process, count)| std::iter::repeat_n(Seat::Added(process), count));
+        let more: Vec<Seat> = more.take(most.saturating_sub(left)).collect();
+        let mut missing = least.saturating_sub(left + more.len());
+        let mut seats: Vec<Seat> = (0..ranks).map(Seat::Left).collect();
+        for &lost in &loss.lost {
+            if let Some(less) = missing.checked_sub(1) {
+                (missing, seats[lost]) = (less, Seat::InPlaceOf(lost));
+            }
         }
+        seats.retain(|seat| !matches!(seat, Seat::Left(was) if loss.lost.contains(was)));
+        seats.extend(more);
         seats
     }
 
     /// What those in these seats go on from: the last states that all have in memory, the last checkpoint, or nothing.
     fn origin(&self, loss: &Loss, seats: &[Seat]) -> (Option<Resume>, Base) {
+        let joining = |states: &[Option<usize>]| (0..states.len()).filter(|&rank| states[rank].is_none()).collect();
         if let Some(step) = self.last_point(loss, seats) {
-            let base = Base { job: self.run.job.clone(), step, ranks: self.at_point(step) };
-            return (Some(Resume { step, from: Origin::Memory }), base);
+            let states: Vec<Option<usize>> = seats.iter().map(|seat| seat.was()).collect();
+            let resume = Resume { step, from: Origin::Memory, joining: joining(&states) };
+            return (Some(resume), Base { job: self.run.job.clone(), step, ranks: self.at_point(step), states });
         }
         match checkpoints::find(&self.folder, &self.run, self.images) {
             Ok(Found { folder: path, manifest }) => {
                 let as_many = manifest.job.workers == self.run.job.workers;
-                let files = (0..).zip(seats).map(|(rank, seat)| if as_many { seat.was } else { rank }).collect();
+                let state = |(rank, seat): (usize, &Seat)| {
+                    if as_many { seat.was() } else { Some(rank).filter(|&rank| rank < manifest.job.workers) }
+                };
+                let states: Vec<Option<usize>> = seats.iter().enumerate().map(state).collect();
+                // Whoever joins the others has the chief's.
+                let files = states.iter().map(|state| state.unwrap_or(0)).collect();
                 let ranks = manifest.ranks.into_iter().map(|rank| (rank, None)).collect();
-                let step = manifest.step;
-                (Some(Resume { step, from: Origin::Folder { path, files } }), Base { job: manifest.job, step, ranks })
+                let (step, joining) = (manifest.step, joining(&states));
+                let resume = Resume { step, from: Origin::Folder { path, files }, joining };
+                (Some(resume), Base { job: manifest.job, step, ranks, states })
             }
             Err(_) => {
                 let job = Job { leg: Leg::default(), ..self.run.job.clone() };
                 let ranks = vec![(RankSoFar::default(), None); job.ranks()];
-                (None, Base { job, step: 0, ranks })
+                let states = (0..seats.len()).map(|rank| Some(rank).filter(|&rank| rank < ranks.len())).collect();
+                (None, Base { job, step: 0, ranks, states })
             }
         }
     }
 
-    /// Goes back to what ranks had done at some time, with those in these seats, of which each has the state of one of them.
-    fn rewind(&mut self, Base { job, step, mut ranks }: Base, seats: &[Seat], states: &[usize]) -> Result<()> {
+    /// Goes back to what ranks had done at some time, with those in these seats.
+    fn rewind(&mut self, Base { job, step, mut ranks, states }: Base, seats: &[Seat]) -> Result<()> {
         self.run.job = match seats.len() == job.ranks() {
             true => job,
             false => job.with_workers(seats.len(), step, self.images),
@@ -246,11 +281,14 @@ impl<'a> Records<'a> {
         job.validate(self.images)?;
         let mut heard: Vec<Option<Heard>> = self.heard.drain(..).map(Some).collect();
         self.departed.retain(|&(_, left_at, _)| left_at <= step);
-        for rank in (0..ranks.len()).filter(|rank| !states.contains(rank)) {
+        for rank in (0..ranks.len()).filter(|&rank| !states.contains(&Some(rank))) {
             let (so_far, open) = std::mem::take(&mut ranks[rank]);
             self.departed.push((rank, step, so_far.epochs.into_iter().chain(open).collect()));
         }
-        let so_far: Vec<RankSoFar> = states.iter().map(|&rank| ranks[rank].0.clone()).collect();
+        // Whoever joins the others has done as many steps as they have, and nothing in them.
+        let joined = || RankSoFar { total: Total::joined(step), ..RankSoFar::default() };
+        let so_far = states.iter().map(|state| state.map_or_else(joined, |rank| ranks[rank].0.clone()));
+        let so_far: Vec<RankSoFar> = so_far.collect();
         let totals: Vec<Total> = so_far.iter().map(|rank| rank.total).collect();
         self.accounts = Accounts::resume(job, std::mem::take(&mut self.accounts.steps), totals);
         self.dir.rewind(&self.run, &so_far, &self.accounts.steps)?;
@@ -261,7 +299,7 @@ impl<'a> Records<'a> {
         let steps = so_far[..job.workers].iter().map(|rank| rank.total.steps).sum();
         self.bar.rewind(job.workers, steps);
         for (rank, (seat, RankSoFar { epochs, total })) in seats.iter().zip(so_far).enumerate() {
-            let mut heard = heard[seat.was].take().unwrap_or_default();
+            let mut heard = seat.was().and_then(|was| heard[was].take()).unwrap_or_default();
             heard.spans.retain(|span| span.step < total.steps);
             self.trace.add(rank, &heard.spans)?;
             (heard.epochs, heard.outcome) = (epochs, None);
@@ -283,6 +321,8 @@ struct Base {
     step: usize,
     /// Each with what it had done of the epoch that it was in, if that is known.
     ranks: Vec<(RankSoFar, Option<Epoch>)>,
+    /// Of which of them each rank has the state that goes on; those that join the others have that of none.
+    states: Vec<Option<usize>>,
 }
 
 fn trace_file(folder: &Path) -> PathBuf {
@@ -333,22 +373,27 @@ impl Listener for Records<'_> {
         Ok(())
     }
 
-    fn go_on(&mut self, loss: &Loss, [number, of]: [usize; 2]) -> Result<Option<Next>> {
+    fn go_on(&mut self, loss: &Loss, restart: Option<[usize; 2]>) -> Result<Option<Next>> {
         let seats = self.seats(loss);
         let (resume, base) = self.origin(loss, &seats);
         let (step, servers) = (base.step, self.run.job.ranks() - self.run.job.workers);
         let workers = seats.len() - servers;
         let cause = format!("{:#}", loss.error);
-        self.bar.tell(&format!("{cause}; going on from step {step} with {workers} workers (restart {number} of {of})"));
-        let (lost, steps_lost) = (loss.lost.clone(), loss.done.saturating_sub(step));
+        let count = restart.map(|[number, of]| format!(" (restart {number} of {of})")).unwrap_or_default();
+        self.bar.tell(&format!("{cause}; going on from step {step} with {workers} workers{count}"));
+        let (mut lost, steps_lost) = (loss.lost.clone(), loss.done.saturating_sub(step));
+        lost.sort_unstable();
         self.restarts.push(Restart { cause, lost, workers, step, steps_lost, seconds: 0.0 });
         self.noticed = Some(loss.noticed);
-        let states = match &resume {
-            Some(Resume { from: Origin::Folder { files, .. }, .. }) => files.clone(),
-            Some(Resume { from: Origin::Memory, .. }) => seats.iter().map(|seat| seat.was).collect(),
-            None => (0..seats.len()).collect(),
-        };
-        self.rewind(base, &seats, &states)?;
+        self.rewind(base, &seats)?;
         Ok(Some(Next { task: self.task(resume), seats }))
+    }
+
+    fn has_room(&self) -> bool {
+        // Not before there is something that all can go back to.
+        let known = |step: &usize| (0..self.heard.len()).all(|rank| self.accounts.marked_of(rank, *step).is_some());
+        let can_go_back =
+            self.heard[0].points.keys().any(known) || self.vault.as_ref().is_some_and(|it| it.last.is_some());
+        can_go_back && self.run.faults.elastic.is_some_and(|elastic| self.run.job.workers < elastic.most)
     }
 }

@@ -62,7 +62,23 @@ struct StepLine<'a> {
     summary: &'a StepSummary,
 }
 
+/// The scheduler's job that a run belongs to.
+const SCHEDULED: &str = "slurm-job-id";
+
+/// Whether a run is that of a scheduler's job.
+pub fn belongs_to(folder: &Path, job: &str) -> bool {
+    fs::read_to_string(folder.join(SCHEDULED)).is_ok_and(|of| of.trim_end() == job)
+}
+
 impl RunDir {
+    /// Writes down which job of a scheduler the run belongs to, if it does to one.
+    pub fn assign_to(&self, job: Option<&str>) -> Result<()> {
+        match job {
+            Some(job) => self.write(SCHEDULED, &format!("{job}\n")),
+            None => remove(&self.path.join(SCHEDULED)),
+        }
+    }
+
     /// Makes the folder: the given one, or the next free `runs/COMMAND-N`. Only an empty folder will do or, if it may be
     /// overwritten, that of an earlier run; what that run has left is replaced, its summary and report at once, so that they
     /// are never taken for this run's.

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::args::RunArgs;
 use crate::checkpoints::{self, Found};
-use crate::cluster;
+use crate::cluster::{self, Scheduled};
 use crate::datasets::{self, Choice};
 use crate::launch::{self, Interrupts};
 use crate::learners;
@@ -18,8 +18,8 @@ use crate::mpi;
 use crate::report;
 use crate::row::Before;
 pub use crate::row::{Place, Row, run_row};
-use crate::run_dir::{CONFIG, RunDir, WEIGHTS};
-use crate::settings::{Experiment, Mode, ModelName, ProcessTransport, Run, crowd};
+use crate::run_dir::{self, CONFIG, RunDir, WEIGHTS};
+use crate::settings::{Experiment, Mode, ModelName, ProcessTransport, Run, Settings, crowd};
 use crate::show::{self, Progress};
 
 /// What `--json` prints and summary.json holds.
@@ -28,14 +28,40 @@ struct Summaries<'a> {
     runs: &'a [Summary],
 }
 
+/// A job that a scheduler runs once more goes on with what it left at `--out`, or begins there anew if it had saved nothing. Says so.
+fn go_on_if_requeued(scheduled: &Scheduled<'_>, args: &mut RunArgs) -> Option<String> {
+    let folder =
+        args.out.clone().filter(|folder| scheduled.restarts > 0 && run_dir::belongs_to(folder, scheduled.job))?;
+    let what = if checkpoints::are_left(&folder) {
+        // Options are those of before, and with the run.
+        (args.resume, args.out, args.file, args.settings) = (Some(folder.clone()), None, None, Settings::default());
+        "going on with"
+    } else {
+        args.overwrite = true;
+        "nothing was saved, so beginning anew in"
+    };
+    let times = if scheduled.restarts == 1 { "once".to_owned() } else { format!("{} times", scheduled.restarts) };
+    Some(format!("Slurm has requeued this job {times}: {what} {}", folder.display()))
+}
+
 /// Validates everything, runs the rows one after the other, and reports.
-pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
+pub fn run(mode: Mode, mut args: RunArgs) -> Result<()> {
+    let environment = cluster::environment();
+    let scheduled = Scheduled::find(&environment);
+    let requeued = match (mode, &scheduled) {
+        (Mode::Train, Some(scheduled)) => go_on_if_requeued(scheduled, &mut args),
+        _ => None,
+    };
+    if args.resume.is_some() && args.settings.sync.leaves_learners_open() {
+        // As many as were found then.
+        args.settings.sync.learners = None;
+    }
     ensure!(mode == Mode::Train || args.resume.is_none(), "--resume is for train: a comparison is not gone on with");
     let config = args.resume.as_ref().map(|folder| folder.join(CONFIG));
     let file = config.as_deref().or(args.file.as_deref()).map(Experiment::read).transpose()?.unwrap_or_default();
     let mut experiment = file.under(&args.settings)?;
     let asked = experiment.says_how_many();
-    let mut arrangement = args.cluster.arrange(&cluster::environment())?;
+    let mut arrangement = args.cluster.arrange(&environment)?;
     let timeout = experiment.common.network.timeout()?;
     if experiment.common.network.tls == Some(true) {
         arrangement.encrypt();
@@ -45,6 +71,9 @@ pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
     }
     if let Some(part) = arrangement.member() {
         return launch::member::serve(part, timeout);
+    }
+    if let Some(requeued) = requeued {
+        show::tell(&requeued);
     }
     if args.resume.is_some() {
         arrangement.share_out(&mut experiment.common, &args.settings);
@@ -63,7 +92,7 @@ pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
     by_ranks.sort_by_key(|run| std::cmp::Reverse(run.job.ranks()));
     by_ranks.iter().try_for_each(|run| run.job.validate(images))?;
     // Workers that are started by another command may be anywhere, but each is on a machine.
-    by_ranks.iter().try_for_each(|run| memory::check_job(&run.job, images, are_elsewhere(run)))?;
+    by_ranks.iter().try_for_each(|run| memory::check_run(run, images, are_elsewhere(run)))?;
     // Who asked for so many is warned at once; who did not is told with the results, which it explains.
     let crowd = by_ranks.first().and_then(|run| match are_elsewhere(run) {
         true => crowd(1, 0, run.job.threads),
@@ -92,6 +121,7 @@ pub fn run(mode: Mode, args: RunArgs) -> Result<()> {
         }
         _ => (RunDir::create(args.out, args.overwrite, mode.name())?, Vec::new()),
     };
+    dir.assign_to(scheduled.map(|scheduled| scheduled.job))?;
     let mut before = found.map(|found| Before { found, steps: before });
     if experiment.leaves_learners_open() {
         let find = |run: &Run| learners::find(run, images, &dir.file(WEIGHTS), &site, &interrupts);

@@ -40,6 +40,7 @@ fn main() {
     messages(&mut group);
     group.barrier().unwrap();
     sub_groups(&mut group);
+    disagreement_beside(&mut group);
     disagreement(group);
     println!("rank {} of {} over {}: ok", world.rank, world.size, world.library);
     mpi::end(TIMEOUT);
@@ -174,6 +175,25 @@ fn sub_groups(group: &mut Group) {
         .unwrap();
         assert_eq!((all, sum), (vec![world as i64; 3000], vec![of_half; 5000]));
     }
+}
+
+/// Ranks that disagree on the communication thread find out by their connections: rank 1 and its neighbours in one step, and the
+/// others at the latest when these are gone.
+fn disagreement_beside(group: &mut Group) {
+    let (rank, world) = (group.rank(), group.world());
+    if world == 1 {
+        return;
+    }
+    let mut all = group.split(0, 0).unwrap();
+    let mut data = vec![1f32; 100 + usize::from(rank == 1)];
+    let error = all
+        .while_doing(
+            |all, slice: &mut Vec<f32>| all.all_reduce(slice, Op::Sum, Algorithm::Mpi),
+            |queue| queue.push(&mut data),
+        )
+        .unwrap_err();
+    let is_told = error.to_string().contains("it is in all_reduce");
+    assert!(is_told || !(1..=2).contains(&rank), "{error}");
 }
 
 /// Ranks that disagree in a large all-reduce say with whom.

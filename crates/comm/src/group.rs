@@ -369,11 +369,13 @@ impl Group {
         };
         *count = call.sequence;
         self.transport.begin(call);
-        let before = self.transport.traffic();
+        let before = began.map(|began| (began, self.transport.traffic()));
         let Self { transport, topology, scratch, .. } = self;
         match work(Wire { transport, topology, scratch }) {
             Ok(()) => {
-                self.log.end(call, with, began, self.transport.traffic() - before);
+                if let Some((began, before)) = before {
+                    self.log.end(call, with, began, self.transport.traffic() - before);
+                }
                 Ok(())
             }
             Err(error) => Err(self.fail(call, error)),

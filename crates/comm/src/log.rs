@@ -48,17 +48,16 @@ pub(crate) struct Log {
 
 impl Log {
     /// The moment at which a call begins, if anybody wants to know.
+    #[inline]
     pub fn begin(&self) -> Option<Instant> {
         self.on.then(Instant::now)
     }
 
     /// A call that began then is through, with this traffic.
-    pub fn end(&mut self, call: Call, with: With, began: Option<Instant>, traffic: Traffic) {
-        if let Some(began) = began {
-            let (label, beside) = (self.label, self.beside);
-            let sent = [traffic.payload[0], traffic.wire[0]];
-            self.exchanges.push(Exchange { call, with, label, began, ended: Instant::now(), beside, sent });
-        }
+    pub fn end(&mut self, call: Call, with: With, began: Instant, traffic: Traffic) {
+        let (label, beside) = (self.label, self.beside);
+        let sent = [traffic.payload[0], traffic.wire[0]];
+        self.exchanges.push(Exchange { call, with, label, began, ended: Instant::now(), beside, sent });
     }
 }
 

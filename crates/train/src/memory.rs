@@ -19,6 +19,8 @@ pub struct Need {
     pub optimizer: usize,
     /// The batches that it has or that are on their way to it.
     pub batches: usize,
+    /// The copies of its state that are kept, or on their way to a file.
+    pub states: usize,
     /// At most, for the frozen model that it is tested with.
     pub testing: usize,
     /// On rank 0 alone, for the models that are tested after the training.
@@ -37,14 +39,20 @@ impl Need {
             model,
             optimizer: rule.remembers() * model.gradients,
             batches: BATCHES * batch * image,
+            states: 0,
             testing: 0,
             snapshots: 0,
         })
     }
 
+    /// The same with so many copies of the state.
+    pub fn with_states(self, copies: usize) -> Self {
+        Self { states: copies.saturating_mul(self.model.parameters + self.optimizer), ..self }
+    }
+
     /// All of it, on a rank other than 0.
     pub fn total(&self) -> usize {
-        self.model.total() + self.optimizer + self.batches + self.testing
+        self.model.total() + self.optimizer + self.batches + self.states + self.testing
     }
 }
 
@@ -116,6 +124,8 @@ mod tests {
         assert_eq!(job.need(1000).unwrap().batches, 3 * 200 * 32 * 32 * 4);
         job.rule = Rule::Adam { betas: [0.9, 0.999], weight_decay: 0.0 };
         assert_eq!(job.need(1000).unwrap().optimizer, 2 * parameters);
+        let (without, with) = (job.need(1000).unwrap(), job.need(1000).unwrap().with_states(4));
+        assert_eq!((without.states, with.total() - without.total()), (0, 4 * 3 * parameters));
         job.accumulate = 2;
         assert_eq!(job.need(1000).unwrap().optimizer, 3 * parameters);
         job.compress = Some(Compression::new(Method::Sign));

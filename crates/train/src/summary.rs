@@ -221,7 +221,7 @@ pub fn sum_up(
     let images: usize = totals.iter().map(|total| total.images).sum();
     let longest = totals.iter().map(Total::seconds).fold(0.0, f64::max);
     let steps = totals.iter().map(|total| total.steps).sum::<usize>() / job.workers;
-    let updates = totals.iter().map(|total| a_second(total.steps, total.seconds()));
+    let updates = totals.iter().map(|total| a_second(total.own_steps(), total.seconds()));
     let server_updates =
         all[job.workers..].iter().map(|RankRecord { outcome, .. }| a_second(outcome.steps, outcome.seconds));
     let mut staleness_histogram = Vec::new();

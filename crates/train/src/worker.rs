@@ -47,7 +47,8 @@ pub fn run(
     group: &mut Group,
     report: &mut dyn FnMut(Report),
 ) -> Result<(Outcome, Vec<u8>), WorkerError> {
-    let session = Session { report, halts: &Halts::default(), checkpoints: None, from: None, memory: None };
+    let halts = &Halts::default();
+    let session = Session { report, halts, checkpoints: None, from: None, joins: false, memory: None };
     match run_in(job, data, group, session)? {
         Ended::Done(outcome, weights) => Ok((*outcome, weights)),
         Ended::Left => unreachable!("nobody tells it to leave"),
@@ -95,6 +96,10 @@ struct Trainer<'a> {
     computed: Duration,
     /// For predictions.
     times: Times,
+    /// For how long its thread had had a core when the last step was taken, in seconds.
+    updated: f64,
+    /// And for how long after that, before the next: records, and what halts it.
+    between: f64,
     /// What had been sent and received before the first step, and what has been since that has nothing to do with training.
     left_out: Traffic,
     /// What was sent and received by whoever did the steps before the first.
@@ -183,6 +188,8 @@ impl<'a> Trainer<'a> {
             recorder: Recorder::start(timebase, job.trace_steps),
             computed: Duration::ZERO,
             times: Times::default(),
+            updated: thread_seconds(),
+            between: 0.0,
             left_out: Traffic::default(),
             earlier: Traffic::default(),
             began_at: 0,
@@ -196,6 +203,7 @@ impl<'a> Trainer<'a> {
         trainer.set_traffic(Traffic::default());
         trainer.compressed = trainer.strategy.compressed();
         if let Some(saved) = session.from {
+            let saved = if session.joins { &trainer.beside(saved) } else { saved };
             trainer.restore(saved, session.checkpoints.map(|checkpoints| &*checkpoints.folder))?;
             trainer.leaving_out(|trainer| trainer.world.all.barrier())?;
         }
@@ -204,8 +212,11 @@ impl<'a> Trainer<'a> {
 
     /// Step by step to the end, or until it is told to stop. Says whether there is something to finish.
     fn train(&mut self, session: Session<'_>) -> Result<bool, WorkerError> {
-        let Session { report, halts, checkpoints, memory, .. } = session;
+        let Session { report, halts, checkpoints, memory, joins, .. } = session;
         let mut points = memory.and_then(|memory| Points::new(self.job, self.data.train.len(), memory));
+        if let Some(points) = points.as_ref().filter(|_| joins) {
+            self.keep_state(points, report);
+        }
         // Models that wait for a test must outlive this process, too.
         let folder = checkpoints.filter(|_| points.is_some()).map(|checkpoints| &*checkpoints.folder);
         let mut writer = checkpoints.map(|checkpoints| Writer::new(checkpoints, self.world.rank()));
@@ -291,6 +302,7 @@ impl<'a> Trainer<'a> {
 
     /// What comes before a step's first forward.
     fn before(&mut self) -> Result<Next, WorkerError> {
+        self.between = thread_seconds() - self.updated;
         let next = self.strategy.before(&mut self.world, &mut self.replicas, &self.progress)?;
         if let (Next::Step(_), Some(broadcast)) = (next, &self.broadcast) {
             for replica in &mut self.replicas {
@@ -319,11 +331,12 @@ impl<'a> Trainer<'a> {
         }
         let updating = thread_seconds();
         recorder.timed(Kind::Optimizer, "optimizer", || strategy.update(world, replicas, turn))?;
+        self.updated = thread_seconds();
         if self.job.predict
             && let Some(replica) = replicas.last().filter(|replica| replica.had_whole_batch())
         {
             let [forward, backward] = computed;
-            let parts = [forward, backward, thread_seconds() - updating];
+            let parts = [self.between + forward, backward, self.updated - updating];
             self.times.add(&replica.model, parts, replica.load_seconds());
         }
         for (label, span) in strategy.take_encoding() {

@@ -78,6 +78,7 @@ fn run(job: &Job, data: &Dataset, folder: &Path, every: Option<usize>, from: Opt
             halts: &Halts::default(),
             checkpoints: Some(&checkpoints),
             from: saved.as_ref(),
+            joins: false,
             memory: None,
         };
         let Ended::Done(outcome, weights) = worker::run_in(job, data, &mut group, session).unwrap() else {
@@ -211,7 +212,8 @@ fn a_job_can_be_halted_at_any_time_and_goes_on() {
             });
             let ended = on_ranks(Over::Mem, job.ranks(), |mut group| {
                 let (halts, checkpoints) = (&halts[group.rank()], Some(&checkpoints));
-                let session = Session { report: &mut |_| (), halts, checkpoints, from: None, memory: None };
+                let session =
+                    Session { report: &mut |_| (), halts, checkpoints, from: None, joins: false, memory: None };
                 worker::run_in(&job, &data, &mut group, session).unwrap()
             });
             watcher.join().unwrap();
@@ -239,6 +241,7 @@ fn the_state_of_another_job_is_refused() {
             halts: &Halts::default(),
             checkpoints: None,
             from: Some(&saved),
+            joins: false,
             memory: None,
         };
         worker::run_in(&other, &data, &mut group, session).err().map(|error| error.to_string())

@@ -27,6 +27,8 @@ pub struct Plan {
     /// Bytes of each slice.
     sizes: Vec<usize>,
     op: ByName<Op>,
+    /// Calls that are timed together.
+    in_a_row: usize,
 }
 
 choices! {
@@ -118,12 +120,14 @@ const WORKERS: usize = 4;
 const BUDGET: Duration = Duration::from_millis(250);
 const MIN: usize = 7;
 const MAX: usize = 2000;
+/// The most calls that are timed together.
+const MAX_IN_A_ROW: usize = 1000;
 
 #[cfg(test)]
 impl Plan {
     /// One algorithm and size.
     pub fn small() -> Self {
-        Self { algorithms: vec![ByName(Some(Algorithm::Ring))], sizes: vec![64], op: ByName(Op::Sum) }
+        Self { algorithms: vec![ByName(Some(Algorithm::Ring))], sizes: vec![64], op: ByName(Op::Sum), in_a_row: 1 }
     }
 }
 
@@ -173,7 +177,7 @@ pub fn bus_bandwidth(
     launched: &Workers,
     interrupts: &Interrupts,
 ) -> Result<f64> {
-    let plan = Plan { algorithms: vec![ByName(algorithm)], sizes: vec![bytes], op: ByName(Op::Sum) };
+    let plan = Plan { algorithms: vec![ByName(algorithm)], sizes: vec![bytes], op: ByName(Op::Sum), in_a_row: 1 };
     let (rows, _) = run(plan, "", workers, launched, (&Site::Here, interrupts))?;
     Ok(rows[0].busbw)
 }
@@ -203,7 +207,9 @@ fn run(
 }
 
 fn plan(args: &CollectivesArgs, transport: BenchTransport) -> Result<Plan> {
-    Ok(Plan { algorithms: algorithms(&args.algorithm, transport)?, sizes: sizes(args)?, op: args.op })
+    let (in_a_row, most) = (args.in_a_row, MAX_IN_A_ROW);
+    ensure!((1..=most).contains(&in_a_row), "--in-a-row {in_a_row}: 1 to {most} are possible");
+    Ok(Plan { algorithms: algorithms(&args.algorithm, transport)?, sizes: sizes(args)?, op: args.op, in_a_row })
 }
 
 /// Who is timed.
@@ -275,7 +281,7 @@ pub fn time_all(plan: &Plan, group: &mut Group, say: &dyn Fn(Timing)) -> Result<
             let how = How { algorithm, deterministic: false };
             let chosen = algorithm.unwrap_or_else(|| group.choice(bytes));
             let wrong = check(group, data, op, how)?;
-            let seconds = time(group, data, op, how)?;
+            let seconds = time(group, data, op, how, plan.in_a_row)?;
             let predicted = tuning.predict(chosen, group.topology(), bytes);
             say(Timing { algorithm: name.to_string(), bytes, seconds, predicted, wrong });
         }
@@ -320,21 +326,24 @@ fn check(group: &mut Group, data: &mut [f32], op: Op, how: How) -> Result<usize,
     Ok(data.iter().enumerate().filter(|(index, value)| **value != period[index % PERIOD]).count())
 }
 
-/// Times of single iterations, with a barrier before each. The slice is reduced in place again and again.
-fn time(group: &mut Group, data: &mut [f32], op: Op, how: How) -> Result<Vec<f64>, CollectiveError> {
+/// Times of single iterations, with a barrier before each. The slice is reduced in place again and again. How far apart ranks leave
+/// the barrier is part of the time, and for a small slice most of it; of several calls in a row it is the less, the more there are.
+fn time(group: &mut Group, data: &mut [f32], op: Op, how: How, in_a_row: usize) -> Result<Vec<f64>, CollectiveError> {
     // Whatever the operation, this stays what it is.
     data.fill(if op == Op::Product { 1.0 } else { 0.0 });
     let mut once = |group: &mut Group| -> Result<f64, CollectiveError> {
         group.barrier()?;
         let began = Instant::now();
-        group.all_reduce(data, op, how)?;
-        Ok(began.elapsed().as_secs_f64())
+        for _ in 0..in_a_row {
+            group.all_reduce(data, op, how)?;
+        }
+        Ok(began.elapsed().as_secs_f64() / in_a_row as f64)
     };
     let mut warm = 0.0;
     for _ in 0..WARM_UP {
         warm += once(group)?;
     }
-    let mut count = [(BUDGET.as_secs_f64() / (warm / WARM_UP as f64)) as i64];
+    let mut count = [(BUDGET.as_secs_f64() / (warm / WARM_UP as f64 * in_a_row as f64)) as i64];
     group.broadcast(&mut count, 0)?;
     (0..count[0].clamp(MIN as i64, MAX as i64)).map(|_| once(group)).collect()
 }

@@ -20,6 +20,11 @@ pub struct Found {
     pub manifest: Manifest,
 }
 
+/// Whether a run has left checkpoints in its folder, whole or not.
+pub fn are_left(folder: &Path) -> bool {
+    names(&folder.join(FOLDER)).is_ok_and(|names| !names.is_empty())
+}
+
 /// Finds the one to go on from, for a run on so many images in this folder. Those that are refused are told.
 pub fn find(folder: &Path, run: &Run, images: usize) -> Result<Found> {
     let all = folder.join(FOLDER);

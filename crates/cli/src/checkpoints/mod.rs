@@ -21,7 +21,7 @@ use ringstep_train::records::{Epoch, SavedRank};
 use ringstep_train::saving::{Checkpoints, FileSum};
 use serde::{Deserialize, Serialize};
 
-pub use self::find::{Found, find};
+pub use self::find::{Found, are_left, find};
 use crate::datasets::DataPlan;
 use crate::settings::{Every, Run};
 use crate::show;
@@ -158,6 +158,12 @@ impl Vault {
         let (job, data, images) = (self.run.job.clone(), self.run.data.clone(), self.images);
         let manifest = Manifest { format: FORMAT, step, job, data, images, ranks };
         let manifest = serde_json::to_string(&manifest)? + "\n";
+        // A rank that was killed while it wrote has left what its successor does not know of.
+        for entry in fs::read_dir(&partial).with_context(|| place(&partial))?.flatten() {
+            if !files.iter().any(|file| entry.file_name() == *file.path) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
         files.push(FileSum { path: MANIFEST.to_owned(), sha256: sha256(manifest.as_bytes()) });
         let sums: String = files.iter().map(|FileSum { path, sha256 }| format!("{sha256}  {path}\n")).collect();
         for (name, content) in [(MANIFEST, manifest), (SUMS, sums)] {

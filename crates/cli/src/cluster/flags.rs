@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::Read;
 use std::net::IpAddr;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -166,6 +167,10 @@ fn named_after_the_launcher() -> Result<String> {
 
 fn read_secret(path: &Path) -> Result<Vec<u8>> {
     let read = |file: File| {
+        let kind = file.metadata()?.file_type();
+        if kind.is_char_device() || kind.is_block_device() {
+            return Err(std::io::Error::other("it is a device, which everybody can read"));
+        }
         let mut text = Vec::new();
         file.take(LONGEST_SECRET).read_to_end(&mut text).map(|_| text)
     };

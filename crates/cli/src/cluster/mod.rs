@@ -17,7 +17,7 @@ pub use self::flags::ClusterFlags;
 pub use self::place::{Note, Place};
 pub use self::placement::{Environment, Placement, Share};
 use crate::launch::{Cluster, Site};
-use crate::settings::{Faults, Launch, Run, Settings};
+use crate::settings::{Launch, Run, Settings};
 
 /// Where the processes of a job run.
 #[derive(Debug)]
@@ -59,6 +59,22 @@ pub fn environment() -> Environment {
         Some((name.into_string().ok()?, value.into_string().ok()?))
     };
     std::env::vars_os().filter_map(text).collect()
+}
+
+/// A job of a scheduler that may put it back into its queue, and start it anew.
+pub struct Scheduled<'a> {
+    /// Its name, which stays.
+    pub job: &'a str,
+    /// How often it was started anew.
+    pub restarts: usize,
+}
+
+impl<'a> Scheduled<'a> {
+    /// That of Slurm which this process belongs to.
+    pub fn find(environment: &'a Environment) -> Option<Self> {
+        let restarts = environment.get("SLURM_RESTART_COUNT").and_then(|times| times.parse().ok()).unwrap_or(0);
+        Some(Self { job: environment.get("SLURM_JOB_ID")?, restarts })
+    }
 }
 
 impl Arrangement {
@@ -141,10 +157,6 @@ impl Arrangement {
                 names.len()
             ),
             Self::Part(Part { launcher, processes, each, .. }) => {
-                ensure!(
-                    runs.iter().all(|run| run.faults == Faults::default()),
-                    "--max-restarts and --elastic are for workers that ringstep starts itself, not for those of {launcher}"
-                );
                 let room = processes * each;
                 ensure!(most == room, "this job takes {most} processes, and {launcher} has started {room}");
             }

@@ -129,6 +129,17 @@ fn quoted(word: &str) -> String {
     }
 }
 
+/// How often Kubernetes starts containers anew, in all.
+const RESTARTS: usize = 100;
+
+impl JobArgs {
+    /// Whether it goes on without processes that are lost, or with others in their place.
+    fn goes_on(&self) -> bool {
+        let is_asked = |word: &String| word.starts_with("--max-restarts") || word.starts_with("--elastic");
+        self.train.iter().any(is_asked)
+    }
+}
+
 fn slurm(SlurmArgs { job, partition, time }: &SlurmArgs) -> Result<String> {
     job.check()?;
     let mut options = vec![
@@ -139,10 +150,11 @@ fn slurm(SlurmArgs { job, partition, time }: &SlurmArgs) -> Result<String> {
     options.extend(partition.as_ref().map(|partition| format!("--partition={partition}")));
     options.extend(time.as_ref().map(|time| format!("--time={time}")));
     let options: String = options.iter().map(|option| format!("#SBATCH {option}\n")).collect();
+    let how = if job.goes_on() { "--no-kill --kill-on-bad-exit=0" } else { "--kill-on-bad-exit=1" };
     Ok(format!(
         "#!/bin/bash\n{options}\n# What only the processes of this job know.\n{MAKE_SECRET}\n\
          # Each task is one worker; the first one's host is where they meet, and where the report is written.\n\
-         srun --kill-on-bad-exit=1 {}\n",
+         srun {how} {}\n",
         job.command()
     ))
 }
@@ -157,8 +169,10 @@ fn mpi(MpiArgs { job, hosts, mpich }: &MpiArgs) -> Result<String> {
         hosts.len()
     );
     let processes = job.nodes * job.workers;
+    // Open MPI ends all processes when one dies, unless it is told not to.
+    let recovers = if job.goes_on() && !mpich { "--enable-recovery " } else { "" };
     if here {
-        return Ok(format!("#!/bin/sh\nmpirun -n {processes} {}\n", job.command()));
+        return Ok(format!("#!/bin/sh\nmpirun {recovers}-n {processes} {}\n", job.command()));
     }
     let slots: Vec<String> = hosts.iter().map(|host| format!("{host}:{}", job.workers)).collect();
     let (slots, first) = (slots.join(","), &hosts[0]);
@@ -168,7 +182,7 @@ fn mpi(MpiArgs { job, hosts, mpich }: &MpiArgs) -> Result<String> {
     };
     Ok(format!(
         "#!/bin/sh\n# What only the processes of this job know.\n{MAKE_SECRET}\n\
-         mpirun -n {processes} {how} {} --rendezvous {first}:{PORT}\n",
+         mpirun {recovers}-n {processes} {how} {} --rendezvous {first}:{PORT}\n",
         job.command()
     ))
 }
@@ -195,7 +209,9 @@ fn kubernetes(KubernetesArgs { job, image, claim }: &KubernetesArgs, secret: &st
         }],
         "resources": { "requests": { "cpu": workers.to_string() } },
     });
-    let mut pod = json!({ "subdomain": name, "restartPolicy": "Never" });
+    // A pod whose process is lost comes again under the same number, where the job waits for it.
+    let (restart, restarts) = if job.goes_on() { ("OnFailure", RESTARTS) } else { ("Never", 0) };
+    let mut pod = json!({ "subdomain": name, "restartPolicy": restart });
     if let Some(claim) = claim {
         container["volumeMounts"] = json!([{ "name": "runs", "mountPath": "/work" }]);
         container["workingDir"] = json!("/work");
@@ -231,7 +247,7 @@ fn kubernetes(KubernetesArgs { job, image, claim }: &KubernetesArgs, secret: &st
                     "completionMode": "Indexed",
                     "completions": nodes,
                     "parallelism": nodes,
-                    "backoffLimit": 0,
+                    "backoffLimit": restarts,
                     "template": { "metadata": { "labels": labels }, "spec": pod },
                 },
             },

@@ -12,6 +12,7 @@
 //! | a process has no signs of life | after 10 s, `--timeout` | the same, whether or not anybody waits for it |
 //! | a rank is slow, and owes nothing: `meet`, stale parameters | after 10 s | a line that names it |
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
@@ -56,6 +57,7 @@ impl Blame {
             Some(Cause::TimedOut(_)) => Self::SilentPeer,
             _ if waited_in_vain => Self::SilentPeer,
             Some(Cause::Closed | Cause::Aborted) => Self::LostPeer,
+            Some(Cause::Io(error)) if is_cut_off(error) => Self::LostPeer,
             _ if after_a_failure || error.is::<RendezvousError>() => Self::LostPeer,
             Some(_) => Self::OwnError,
             None => match error.downcast_ref() {
@@ -65,6 +67,12 @@ impl Blame {
             },
         }
     }
+}
+
+/// Whether a peer cannot be reached any more.
+fn is_cut_off(error: &io::Error) -> bool {
+    use io::ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable, TimedOut};
+    matches!(error.kind(), HostUnreachable | NetworkDown | NetworkUnreachable | TimedOut)
 }
 
 /// From then on it is said who is waited for.
@@ -87,6 +95,8 @@ pub(super) struct Diagnosis {
     due: Option<Duration>,
     /// Whom the last line was about.
     told: Vec<usize>,
+    /// Those that have just joined the others, who can do without them.
+    joining: Vec<usize>,
 }
 
 /// What is known of a rank.
@@ -117,7 +127,12 @@ impl Diagnosis {
     pub fn new(world: usize, timeout: Duration) -> Self {
         let ranks = (0..world).map(|_| Sight::default()).collect();
         let (now, looked) = (Duration::ZERO, Instant::now());
-        Self { ranks, timeout, now, looked, findings: Vec::new(), due: None, told: Vec::new() }
+        Self { ranks, timeout, now, looked, findings: Vec::new(), due: None, told: Vec::new(), joining: Vec::new() }
+    }
+
+    /// The same where some of them have just joined the others.
+    pub fn with_joining(self, joining: &[usize]) -> Self {
+        Self { joining: joining.to_vec(), ..self }
     }
 
     /// How many ranks there are.
@@ -142,7 +157,8 @@ impl Diagnosis {
 
     /// Whether something was found that would happen again.
     pub fn is_hopeless(&self) -> bool {
-        self.findings.iter().any(|finding| finding.blame == Blame::Hopeless)
+        let has_joined = |finding: &Finding| finding.rank.is_some_and(|rank| self.joining.contains(&rank));
+        self.findings.iter().any(|finding| finding.blame == Blame::Hopeless && !has_joined(finding))
     }
 
     /// Nothing more will be heard: what there is has to do.

@@ -3,7 +3,9 @@
 mod cluster;
 mod diagnosis;
 mod halting;
+mod interrupts;
 pub mod member;
+mod own;
 mod processes;
 pub(crate) mod protocol;
 mod pulse;
@@ -11,10 +13,8 @@ mod recovery;
 mod threads;
 pub mod worker;
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,14 +22,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ringstep_comm::Group;
 use ringstep_comm::cost::Tuning;
-use ringstep_comm::rendezvous::{Invitation, Meeting, RendezvousError, Secret};
+use ringstep_comm::rendezvous::{Invitation, Line, Meeting, RendezvousError, Secret};
 use ringstep_comm::transport::{Shaped, Transport};
 use ringstep_train::halt::{Held, Order};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 pub use self::cluster::Cluster;
-use self::diagnosis::Diagnosis;
+use self::diagnosis::{Blame, Diagnosis};
 use self::halting::Halting;
+use self::interrupts::SIGNALS;
+pub use self::interrupts::{Interrupted, Interrupts};
 use self::processes::Starter;
 use self::protocol::Work;
 pub use self::protocol::{Message, Origin, Resume, Task};
@@ -107,27 +108,38 @@ pub fn run(
             (Box::new(processes::start(&work, &task.places(world), starter, &invitation, &sender)?), host)
         }
     };
-    let most = task.restarts();
-    if most == 0 {
+    if !task.stays() {
         drop(sender);
         return supervise(&mut *crew, &events, diagnosis, (task.halting(), interrupts), listener)?.or_fail();
     }
-    for number in 1.. {
+    let (mut number, most) = (0, task.restarts());
+    loop {
         let halting = (work.task.halting(), interrupts);
-        let failed = match supervise(&mut *crew, &events, Diagnosis::new(work.world, timeout), halting, listener)? {
-            Watched::Failed(failed) if failed.may_go_on && number <= most => failed,
+        let diagnosis = Diagnosis::new(work.world, timeout).with_joining(work.task.joining());
+        let failed = match supervise(&mut *crew, &events, diagnosis, halting, listener)? {
+            Watched::Failed(failed) if failed.grows || failed.may_go_on && number < most => failed,
             watched => return watched.or_fail(),
         };
+        let grows = failed.grows;
         host.call_off();
-        let loss = recovery::settle(*failed, &mut *crew, &events, (timeout, interrupts), listener)?;
-        let Some(Next { task, seats }) = listener.go_on(&loss, [number, most])? else {
+        let loss =
+            recovery::settle(*failed, work.task.joining(), &mut *crew, &events, (timeout, interrupts), listener)?;
+        let counts = !grows || !loss.lost.is_empty();
+        number += usize::from(counts);
+        let restart = Some([number, most]).filter(|_| counts);
+        let Some(Next { task, seats }) = listener.go_on(&loss, restart)? else {
             return Err(loss.error);
         };
         work = Work { task, world: seats.len(), ..work };
-        host = Host::hold(host.meeting, &work, &sender)?;
-        crew.again(&work, &seats)?;
+        let mut tell = |line| listener.hear(0, Message::Noticed(line));
+        let all = crew.wait_for_others(&seats, timeout, interrupts, &mut tell);
+        if let Some(signal) = interrupts.take() {
+            return Err(Interrupted { signal, saved: None }.into());
+        }
+        all.map_err(|error| anyhow!("{:#}; {error:#}", loss.error))?;
+        host = Host::hold(Arc::clone(&host.meeting), &work, &sender)?;
+        crew.again(&work, &work.task.places(work.world), &seats)?;
     }
-    unreachable!("it does not go on for ever")
 }
 
 /// A meeting of the ranks of a task, which is hosted on a thread.
@@ -138,7 +150,7 @@ struct Host {
 
 impl Host {
     fn hold(meeting: Arc<Mutex<Meeting>>, work: &Work, events: &Sender<Event>) -> Result<Self> {
-        let (world, timeout, events) = (work.world, work.timeout, events.clone());
+        let (world, timeout, events, grows) = (work.world, work.timeout, events.clone(), work.task.grows());
         let host = Self { meeting: Arc::clone(&meeting), off: Arc::default() };
         let off = Arc::clone(&host.off);
         processes::spawn("rendezvous", move || {
@@ -147,6 +159,9 @@ impl Host {
                 Err(error) if !off.load(Ordering::Relaxed) => drop(events.send(Event::NoMeeting(error))),
                 _ => {}
             }
+            while grows && let Ok((process, line)) = meeting.welcome_unless(&off, timeout) {
+                let _ = events.send(Event::Came(process, line));
+            }
         })?;
         Ok(host)
     }
@@ -154,6 +169,12 @@ impl Host {
     /// Whoever still waits there learns that it has ended.
     fn call_off(&self) {
         self.off.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.call_off();
     }
 }
 
@@ -171,9 +192,15 @@ pub trait Listener {
     /// A rank says something.
     fn hear(&mut self, rank: usize, message: Message) -> Result<()>;
 
-    /// Ranks are lost, and this would be the restart of that number, of so many: says how to go on, if that can be done.
-    fn go_on(&mut self, _loss: &Loss, _restart: [usize; 2]) -> Result<Option<Next>> {
+    /// Ranks are lost, and this would be the restart of that number, of so many; or others have come: says how to go on, if
+    /// that can be done.
+    fn go_on(&mut self, _loss: &Loss, _restart: Option<[usize; 2]>) -> Result<Option<Next>> {
         Ok(None)
+    }
+
+    /// Whether more ranks may take part.
+    fn has_room(&self) -> bool {
+        false
     }
 }
 
@@ -190,9 +217,31 @@ enum Event {
     /// A worker will never speak again.
     Gone(usize),
     /// Nor will any of the ranks of this process.
-    Closed(u32),
+    Closed(Source),
     /// The ranks did not come together.
     NoMeeting(RendezvousError),
+    /// Somebody has started another process.
+    Came(usize, Line),
+}
+
+/// Where something was heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// From a child of this process, of this id.
+    Child(u32),
+    /// From one of the processes that somebody else has started.
+    Process(usize),
+}
+
+/// What has become of whoever has started a rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Home {
+    /// It is there.
+    There,
+    /// It is gone, and has to come again.
+    Gone,
+    /// Another has come in its place.
+    Another,
 }
 
 /// The workers of a run.
@@ -206,7 +255,7 @@ trait Crew {
     }
 
     /// The ranks of a process; none, if others have taken its place.
-    fn ranks_of(&self, _process: u32) -> Vec<usize> {
+    fn ranks_of(&self, _process: Source) -> Vec<usize> {
         Vec::new()
     }
 
@@ -220,16 +269,48 @@ trait Crew {
         true
     }
 
-    /// The steps after which states of a rank are kept where they outlive it.
+    /// The steps after which states of a rank that is gone are there all the same.
     fn points(&mut self, _rank: usize) -> Vec<usize> {
         Vec::new()
     }
 
-    /// Ends the process of a rank.
-    fn end(&mut self, _rank: usize) {}
+    /// Ends the process of a rank; says whether that can be done.
+    fn end(&mut self, _rank: usize) -> bool {
+        false
+    }
 
-    /// Begins another task, with those that are left in these seats and new ones in the others.
-    fn again(&mut self, _work: &Work, _seats: &[Seat]) -> Result<()> {
+    /// Does not listen any more to whoever was told to end the process of a rank.
+    fn give_up(&mut self, _rank: usize) {}
+
+    /// What has become of whoever can start a rank anew that is gone.
+    fn home(&self, _rank: usize) -> Home {
+        Home::There
+    }
+
+    /// Somebody has started another process. Says whether it is one that was not there.
+    fn welcome(&mut self, _process: usize, _line: Line) -> bool {
+        false
+    }
+
+    /// Processes that are there and have no rank, and how many each can have.
+    fn idle(&self) -> Vec<(usize, usize)> {
+        Vec::new()
+    }
+
+    /// Waits until whoever has to start the ranks of these seats is there; `tell` says who is missing.
+    fn wait_for_others(
+        &mut self,
+        _seats: &[Seat],
+        _timeout: Duration,
+        _interrupts: &Interrupts,
+        _tell: &mut dyn FnMut(String) -> Result<()>,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// Begins another task, with those that are left in these seats and new ones in the others; `places` are the ranks of each
+    /// process.
+    fn again(&mut self, _work: &Work, _places: &[Vec<usize>], _seats: &[Seat]) -> Result<()> {
         bail!("these workers cannot be started anew")
     }
 
@@ -289,13 +370,14 @@ fn supervise(
                 // Who was asked to end, and fails, has ended.
                 let ends = halting.is_some_and(|halting| halting.is_to_end());
                 let may_go_on = !diagnosis.is_hopeless() && !ends;
-                let failed = Failed { error, may_go_on, worst: diagnosis.worst(), states, noticed: Instant::now() };
+                let (worst, noticed) = (diagnosis.worst(), Instant::now());
+                let failed = Failed { error, may_go_on, worst, states, noticed, grows: false };
                 return Ok(Watched::Failed(Box::new(failed)));
             }
         }
         let event = match events.recv_timeout(ATTENTION) {
             Ok(event) => event,
-            Err(RecvTimeoutError::Timeout) if crew.stays() && states.iter().all(|state| *state == State::Done) => break,
+            Err(RecvTimeoutError::Timeout) if crew.stays() && states.iter().all(State::is_done) => break,
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) if diagnosis.found_something() => {
                 diagnosis.conclude();
@@ -304,6 +386,8 @@ fn supervise(
             Err(RecvTimeoutError::Disconnected) => break,
         };
         match event {
+            // Of somebody whose number nobody has any more.
+            Event::Said(rank, _) if rank >= states.len() => {}
             Event::Said(rank, message) => {
                 diagnosis.hear(rank, &message);
                 if let Some(halting) = &mut halting {
@@ -311,19 +395,35 @@ fn supervise(
                 }
                 match message {
                     Message::Failed { blame, .. } => states[rank] = State::Failed(blame),
-                    Message::Waits { done, .. } => states[rank] = State::Waits { done },
+                    Message::Waits { done, points } => states[rank].wait(done, points),
+                    Message::Gone { obituary, points } => {
+                        diagnosis.lose(rank, || obituary);
+                        if !states[rank].is_done() {
+                            states[rank] = State::Gone { points };
+                        }
+                    }
                     Message::Pulse(_) => {}
                     message => {
                         if message.is_last() {
-                            states[rank] = State::Done;
+                            states[rank] = State::done();
                         }
                         listener.hear(rank, message)?;
                     }
                 }
             }
             Event::Gone(rank) => bury(&[rank], crew, &mut states, &mut diagnosis),
-            Event::Closed(process) => bury(&crew.ranks_of(process), crew, &mut states, &mut diagnosis),
+            Event::Closed(source) => bury(&crew.ranks_of(source), crew, &mut states, &mut diagnosis),
             Event::NoMeeting(error) => diagnosis.no_meeting(&error),
+            Event::Came(process, line) => {
+                let all_work = !diagnosis.found_something() && states.iter().all(|state| *state == State::Works);
+                let goes_on = all_work && !halting.as_ref().is_some_and(Halting::is_to_end);
+                if crew.welcome(process, line) && goes_on && listener.has_room() {
+                    let (error, worst) = (anyhow!("process {process} has come"), Blame::LostPeer);
+                    let noticed = Instant::now();
+                    let failed = Failed { error, may_go_on: true, worst, states, noticed, grows: true };
+                    return Ok(Watched::Failed(Box::new(failed)));
+                }
+            }
         }
     }
     match diagnosis.unfinished() {
@@ -336,77 +436,8 @@ fn supervise(
 fn bury(ranks: &[usize], crew: &mut dyn Crew, states: &mut [State], diagnosis: &mut Diagnosis) {
     for &rank in ranks {
         diagnosis.lose(rank, || crew.obituary(rank));
-        if states[rank] != State::Done {
-            states[rank] = State::Gone;
+        if !states[rank].is_done() {
+            states[rank] = State::Gone { points: crew.points(rank) };
         }
     }
 }
-
-/// Remembers whether the user, or the system, wants this to end.
-pub struct Interrupts {
-    signal: Arc<AtomicUsize>,
-}
-
-impl Interrupts {
-    /// From now on Ctrl-C and its like end the workers first, and this process afterwards.
-    pub fn catch() -> Result<Self> {
-        let signal = Arc::new(AtomicUsize::new(0));
-        for number in SIGNALS.into_iter().filter(|&number| !is_ignored(number)) {
-            signal_hook::flag::register_usize(number, Arc::clone(&signal), number as usize)?;
-        }
-        Ok(Self { signal })
-    }
-
-    /// A signal that has come since the last time.
-    fn take(&self) -> Option<usize> {
-        Some(self.signal.swap(0, Ordering::Relaxed)).filter(|&signal| signal != 0)
-    }
-}
-
-/// Those that ask for the end: Ctrl-C; what `kill` and schedulers send; what Slurm is told to send some time before; the end of a
-/// terminal.
-const SIGNALS: [i32; 4] = [SIGINT, SIGTERM, SIGUSR1, SIGHUP];
-
-/// Whether this process was started with a signal ignored, as `nohup` does with SIGHUP; it then stays ignored.
-fn is_ignored(signal: i32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    mask >> (signal - 1) & 1 == 1
-}
-
-/// A signal asked for the end.
-#[derive(Debug)]
-pub struct Interrupted {
-    /// Which.
-    pub signal: usize,
-    /// The folder of the run and the steps that it had done, if it can go on from there.
-    pub saved: Option<(PathBuf, usize)>,
-}
-
-/// `EX_TEMPFAIL` of sysexits.h: try again later. Schedulers can be told to do so.
-const TRY_AGAIN: u8 = 75;
-
-impl Interrupted {
-    /// What shells expect of a program that a signal ended; and of one that a scheduler ended, that it can go on.
-    pub fn exit_code(&self) -> u8 {
-        match (self.signal as i32, &self.saved) {
-            (SIGTERM | SIGUSR1, Some(_)) => TRY_AGAIN,
-            _ => 128 + self.signal as u8,
-        }
-    }
-}
-
-impl fmt::Display for Interrupted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "interrupted by signal {}; all workers are ended", self.signal)?;
-        match &self.saved {
-            Some((run, step)) => {
-                write!(f, " after step {step}; to go on: ringstep train --resume {}", run.display())
-            }
-            None => Ok(()),
-        }
-    }
-}
-
-impl std::error::Error for Interrupted {}

@@ -15,7 +15,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use serde::Serialize;
 
 use super::protocol::{Ordered, Said, Start, Told, Work};
-use super::{Crew, Event, Seat};
+use super::{Crew, Event, Seat, Source};
 
 /// What starts worker processes.
 #[derive(Debug, Clone, Default)]
@@ -64,7 +64,7 @@ pub(super) fn start(
     invitation: &Invitation,
     events: &Sender<Event>,
 ) -> Result<Processes> {
-    let (invitation, events, stays) = (invitation.clone(), Some(events.clone()), work.task.restarts() > 0);
+    let (invitation, events, stays) = (invitation.clone(), Some(events.clone()), work.task.stays());
     let mut crew = Processes { all: Vec::new(), starter, invitation, events, stays };
     for place in 0..places.len() {
         let memories = crew.memories(place, places);
@@ -185,12 +185,12 @@ fn listen(process: u32, reports: ChildStdout, events: &Sender<Event>) {
             return;
         }
     }
-    let _ = events.send(Event::Closed(process));
+    let _ = events.send(Event::Closed(Source::Child(process)));
 }
 
 impl Crew for Processes {
-    fn ranks_of(&self, process: u32) -> Vec<usize> {
-        let process = self.all.iter().find(|it| it.child.id() == process);
+    fn ranks_of(&self, process: Source) -> Vec<usize> {
+        let process = self.all.iter().find(|it| Source::Child(it.child.id()) == process);
         process.map(|process| process.ranks.clone()).unwrap_or_default()
     }
 
@@ -215,7 +215,7 @@ impl Crew for Processes {
     }
 
     fn obituary(&mut self, rank: usize) -> String {
-        let child = &mut self.of_rank(rank).expect("every rank has a process").child;
+        let Some(Process { child, .. }) = self.of_rank(rank) else { return "died".to_owned() };
         // It has closed its output, so its end is near; whoever takes longer is not waited for.
         let deadline = Instant::now() + Duration::from_secs(1);
         let status = loop {
@@ -242,32 +242,40 @@ impl Crew for Processes {
         memory.map(Memory::steps).unwrap_or_default()
     }
 
-    fn end(&mut self, rank: usize) {
+    fn end(&mut self, rank: usize) -> bool {
         if let Some(process) = self.of_rank(rank) {
             process.end();
         }
+        true
     }
 
     /// Processes stay what they are: those that are left get other ranks, and for the others there are new ones.
-    fn again(&mut self, work: &Work, seats: &[Seat]) -> Result<()> {
-        let places = work.task.places(work.world);
-        let mut before = std::mem::take(&mut self.all);
+    fn again(&mut self, work: &Work, places: &[Vec<usize>], seats: &[Seat]) -> Result<()> {
+        let (mut before, mut died) = (std::mem::take(&mut self.all), Vec::new());
         for (place, ranks) in places.iter().enumerate() {
-            let Seat { was, alive } = seats[ranks[0]];
-            let at = before.iter().position(|process| process.ranks.contains(&was));
-            let mut old = before.swap_remove(at.context("every rank had a process")?);
-            self.all.push(match alive {
-                true => {
-                    let start = Told::Start(Box::new(self.line(work, place, &places, &old.memories)?));
+            let seat = seats[ranks[0]];
+            let at = before.iter().position(|process| seat.was().is_some_and(|was| process.ranks.contains(&was)));
+            let old = at.map(|at| before.swap_remove(at));
+            self.all.push(match (seat, old) {
+                (Seat::Left(_), Some(mut old)) => {
+                    let start = Told::Start(Box::new(self.line(work, place, places, &old.memories)?));
                     old.ranks.clone_from(ranks);
                     let _ = old.orders.write_all(format!("{}\n", encode(&start)?).as_bytes());
+                    // One that has died meanwhile was missed by another number.
+                    if !matches!(old.child.try_wait(), Ok(None)) {
+                        died.push(Event::Closed(Source::Child(old.child.id())));
+                    }
                     old
                 }
-                false => {
+                (_, Some(mut old)) => {
                     old.end();
-                    self.start(work, place, &places, std::mem::take(&mut old.memories))?
+                    self.start(work, place, places, std::mem::take(&mut old.memories))?
                 }
+                (_, None) => self.start(work, place, places, self.memories(place, places))?,
             });
+        }
+        if let Some(events) = &self.events {
+            died.into_iter().for_each(|event| drop(events.send(event)));
         }
         Ok(())
     }

@@ -13,9 +13,10 @@ use serde::{Deserialize, Serialize};
 use super::diagnosis::Blame;
 use super::halting::Halting;
 use super::pulse::Waiting;
+use super::recovery::Seat;
 use crate::bench::collectives as bench;
 use crate::names::ByName;
-use crate::settings::{Link, ProcessTransport, Run};
+use crate::settings::{Faults, Link, ProcessTransport, Run};
 
 /// What workers are there for.
 #[derive(Clone, Serialize, Deserialize)]
@@ -44,6 +45,8 @@ pub struct Resume {
     pub step: usize,
     /// Where their states are.
     pub from: Origin,
+    /// Those that have none, since they join the others now: they get the chief's.
+    pub joining: Vec<usize>,
 }
 
 /// Where the states of ranks are.
@@ -69,6 +72,27 @@ impl Task {
             }
             Self::Bench(_) | Self::Timings => None,
         }
+    }
+
+    /// Whether its processes stay when they have done their parts, since it may be gone on with.
+    pub fn stays(&self) -> bool {
+        match self {
+            Self::Train { run, .. } => run.faults != Faults::default(),
+            Self::Bench(_) | Self::Timings => false,
+        }
+    }
+
+    /// Those of its ranks that have just joined the others.
+    pub fn joining(&self) -> &[usize] {
+        match self {
+            Self::Train { resume: Some(resume), .. } => &resume.joining,
+            _ => &[],
+        }
+    }
+
+    /// Whether others may join those that do it.
+    pub fn grows(&self) -> bool {
+        matches!(self, Self::Train { run, .. } if run.faults.elastic.is_some())
     }
 
     /// How often it is gone on with after ranks have failed.
@@ -135,8 +159,20 @@ pub enum Request {
         /// The ranks of each worker that it starts, or of the one that it is.
         places: Vec<Vec<usize>>,
     },
+    /// To go on with those of its ranks that are left, and with new ones in the place of the others.
+    Again {
+        work: Box<Work>,
+        /// Its own, as above.
+        places: Vec<Vec<usize>>,
+        /// Of all ranks.
+        seats: Vec<Seat>,
+    },
     /// To pass on an order to one of its ranks.
     Tell(Ordered),
+    /// To end the process of a rank.
+    Kill(usize),
+    /// Nothing but to know that the first process is there, which is at fault once it has been silent for so long.
+    Pulse { timeout: Duration },
     /// To go.
     End { failed: bool },
 }
@@ -185,11 +221,18 @@ pub enum Message {
     BenchDone(bench::Choices),
     /// What predictions rest on was timed.
     Timings(Timings),
-    /// After that, if it is there for another start.
+    /// After its last word, if it is there for another start.
     Waits {
         /// Steps that it had done.
         done: usize,
         /// The steps after which its states are in its memory.
+        points: Vec<usize>,
+    },
+    /// It will never speak again: whoever has started it says so.
+    Gone {
+        /// How it ended.
+        obituary: String,
+        /// The steps after which its states are there all the same.
         points: Vec<usize>,
     },
     /// At the end, if it failed.

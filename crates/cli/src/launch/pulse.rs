@@ -1,5 +1,6 @@
 //! Signs of life: every process says about once a second of each of its ranks what that waits in, if it does. They come from a
-//! thread of their own, so that a rank that hangs has them and a process that is stopped has none.
+//! thread of their own, so that a rank that hangs has them and a process that is stopped has none. The first process of a job
+//! that somebody else has started has some for all others, too.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,6 +13,11 @@ use super::protocol::Message;
 
 /// How often there is one, unless little patience asks for more.
 const PERIOD: Duration = Duration::from_secs(1);
+
+/// How often there is one where silence is a fault after that time: whoever is given up then is to be heard several times before.
+pub(super) fn period(timeout: Duration) -> Duration {
+    PERIOD.min(timeout / 4)
+}
 
 /// What a rank waits in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -51,8 +57,7 @@ impl Pulses {
 
     /// Speaks for all ranks until the last has ended.
     pub fn beat(&self, timeout: Duration, say: &dyn Fn(usize, Message)) {
-        // Whoever is given up after a time is to be heard several times before.
-        let period = PERIOD.min(timeout / 4);
+        let period = period(timeout);
         let mut ranks = self.ranks();
         while !ranks.is_empty() {
             let signs: Vec<_> = ranks.iter().map(|(&rank, watch)| (rank, watch.clone())).collect();

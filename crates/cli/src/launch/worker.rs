@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -141,8 +141,18 @@ pub(super) struct Kept {
     data: Option<(DataPlan, Arc<Dataset>)>,
 }
 
-/// Does the parts of all ranks of this process, and gives signs of life for them meanwhile.
+/// Does the parts of all ranks of this process, and gives signs of life for them meanwhile. Those that stay then wait: nothing is
+/// said by their numbers any more, which may be others afterwards.
 pub(super) fn work(start: &Start, reins: &Reins, kept: &mut Kept, say: &(dyn Fn(usize, Message) + Sync)) {
+    do_all(start, reins, kept, say);
+    for (at, &rank) in start.ranks.iter().enumerate().filter(|_| start.stays) {
+        let memory = start.memories.get(at).and_then(|paths| Memory::open(paths.as_ref()?).ok());
+        let points = memory.as_ref().map(Memory::steps).unwrap_or_default();
+        say(rank, Message::Waits { done: reins.0[&rank].held().done, points });
+    }
+}
+
+fn do_all(start: &Start, reins: &Reins, kept: &mut Kept, say: &(dyn Fn(usize, Message) + Sync)) {
     let pulses = Pulses::of(&start.ranks);
     thread::scope(|scope| {
         let parts: BTreeMap<usize, Part<'_>> = start.ranks.iter().map(|&rank| (rank, pulses.begin(rank))).collect();
@@ -180,13 +190,7 @@ fn do_parts(
     };
     let part = |rank: usize| match perform(rank) {
         Ok(last) => say(rank, last),
-        Err(error) => {
-            fail(rank, &error);
-            if start.stays {
-                let points = memory(rank).map(Memory::steps).unwrap_or_default();
-                say(rank, Message::Waits { done: halts[&rank].held().done, points });
-            }
-        }
+        Err(error) => fail(rank, &error),
     };
     let work = || {
         thread::scope(|scope| {
@@ -294,10 +298,11 @@ impl Prepared {
                 if let (None, Some(memory)) = (resume, memory) {
                     memory.forget().context("its memory")?;
                 }
-                let saved = resume.as_ref().map(|resume| recall(resume, group.rank(), memory)).transpose()?;
+                let saved = resume.as_ref().map(|resume| recall(resume, &mut group, memory)).transpose()?;
+                let joins = resume.as_ref().is_some_and(|resume| resume.joining.contains(&group.rank()));
                 let mut report = |report| say(Message::Report(report));
                 let (checkpoints, from) = (checkpoints.as_ref(), saved.as_ref());
-                let session = Session { report: &mut report, halts, checkpoints, from, memory };
+                let session = Session { report: &mut report, halts, checkpoints, from, joins, memory };
                 match worker::run_in(job, data, &mut group, session)? {
                     Ended::Left => Ok(Message::Left),
                     Ended::Done(outcome, weights) => {
@@ -314,18 +319,34 @@ impl Prepared {
 }
 
 /// What a rank goes on from. Whatever else it has in its memory is of steps that are done again.
-fn recall(resume: &Resume, rank: usize, memory: Option<&Memory>) -> Result<Saved> {
-    match &resume.from {
+fn recall(resume: &Resume, group: &mut Group, memory: Option<&Memory>) -> Result<Saved> {
+    let (rank, Resume { step, from, joining }) = (group.rank(), resume);
+    match from {
         Origin::Folder { path, files } => {
             memory.map(Memory::forget).transpose().context("its memory")?;
             Ok(saving::file::read(&rank_file(path, files[rank]))?)
         }
+        Origin::Memory if joining.contains(&rank) => {
+            let mut bytes = Vec::new();
+            group.recv_varied(CHIEF, LARGEST_STATE, &mut bytes)?;
+            Ok(saving::file::from_bytes(&bytes, Path::new("the chief's state"))?)
+        }
         Origin::Memory => {
-            let found = memory.and_then(|memory| memory.recall(resume.step));
-            found.with_context(|| format!("rank {rank}: its state after step {} is gone", resume.step))
+            let found = memory.and_then(|memory| memory.recall(*step));
+            let found = found.with_context(|| format!("rank {rank}: its state after step {step} is gone"))?;
+            if rank == CHIEF && !joining.is_empty() {
+                let bytes = saving::file::to_bytes(&found);
+                joining.iter().try_for_each(|&other| group.send_varied(&bytes, LARGEST_STATE, other))?;
+            }
+            Ok(found)
         }
     }
 }
+
+/// Whose state those get that join the others.
+const CHIEF: usize = 0;
+/// No state has more bytes.
+const LARGEST_STATE: usize = 1 << 40;
 
 #[cfg(test)]
 mod tests {

@@ -53,6 +53,7 @@ impl Groups {
         };
         let names: Vec<String> = several.iter().map(name).collect();
         match names.is_empty() {
+            true if rows.len() == 1 => String::new(),
             true => "No two rows follow the same curve.".to_owned(),
             false => format!(
                 "{}. Lines that coincide are drawn on top of each other, each narrower than the one below.",

@@ -24,9 +24,11 @@ pub fn section(rows: &[Row]) -> Option<String> {
             let _ = write!(table, r#"<tr>{cells}<td class="words">{}</td></tr>"#, escape(&restart.cause));
         }
     }
+    let joined = rows.iter().flat_map(|row| &row.summary.restarts).any(|restart| restart.lost.is_empty());
+    let title = if joined { "Workers that were lost, and others that came" } else { "Workers that were lost" };
     (!table.is_empty()).then(|| {
         format!(
-            r#"<h2>Workers that were lost</h2>
+            r#"<h2>{title}</h2>
 <div class="scroll"><table><thead><tr><th>way</th><th>ranks lost</th><th>gone on from step</th><th>with workers</th>
 <th>steps done again</th><th>until the next step</th><th class="words">why</th></tr></thead><tbody>{table}</tbody></table></div>
 <p>The others kept their processes and went back to the last step that all remember.</p>"#

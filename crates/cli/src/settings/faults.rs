@@ -3,10 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{Mode, Workers, workers};
+use super::{Mode, ProcessTransport, Workers, workers};
 use crate::names::{Refusal, as_number_or_text};
 
 /// Flags about faults.
@@ -14,11 +14,11 @@ use crate::names::{Refusal, as_number_or_text};
 #[serde(default, rename_all = "kebab-case")]
 #[command(next_help_heading = "Workers")]
 pub struct FaultFlags {
-    /// Go on up to so many times after workers have died, with new ones in their place [default: 0; with --elastic as many as
-    /// workers may be lost]
+    /// Go on up to so many times after workers have died, with new ones in their place [default: 0; with --elastic MAX
+    /// less MIN]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub max_restarts: Option<usize>,
-    /// Go on with the workers that are left, at least MIN of them, instead of starting new ones; at most MAX begin
+    /// Go on with the workers that are left, at least MIN of them, instead of starting new ones; others may join, up to MAX
     #[arg(long, value_name = "MIN:MAX", hide_short_help = true)]
     pub elastic: Option<Elastic>,
 }
@@ -41,14 +41,17 @@ impl FaultFlags {
             _ => return Ok(Faults::default()),
         };
         ensure!(mode == Mode::Train, "{flag} is for train: a comparison is not gone on with");
+        let workers::Launch::Processes(processes) = &workers.launch else {
+            bail!("{flag} is for worker processes; these workers are threads of one, and die together");
+        };
         ensure!(
-            matches!(workers.launch, workers::Launch::Processes(_)),
-            "{flag} is for worker processes; these workers are threads of one, and die together"
+            processes.transport.0 != ProcessTransport::Mpi,
+            "{flag}: MPI ends all processes when one of them dies; --transport auto goes on without it"
         );
         if let Some(elastic @ Elastic { least, most }) = self.elastic {
             ensure!((least..=most).contains(&count), "{count} workers are not within --elastic {elastic}");
         }
-        let lost = self.elastic.map_or(0, |elastic| count - elastic.least);
+        let lost = self.elastic.map_or(0, |elastic| elastic.most - elastic.least);
         Ok(Faults { restarts: self.max_restarts.unwrap_or(lost), elastic: self.elastic })
     }
 }

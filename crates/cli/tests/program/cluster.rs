@@ -23,22 +23,22 @@ fn all(place: &Place, processes: usize, arguments: &str, variables: impl Fn(usiz
     children.into_iter().map(|child| child.wait_with_output().unwrap()).collect()
 }
 
-fn start(place: &Place, arguments: &str, variables: &str) -> Child {
+pub fn start(place: &Place, arguments: &str, variables: &str) -> Child {
     let pairs = variables.split_whitespace().map(|pair| pair.split_once('=').unwrap());
     let mut command = place.command(arguments);
     command.envs(pairs).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-fn errors(output: &Output) -> String {
+pub fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn weights(place: &Place, folder: &str) -> Vec<u8> {
+pub fn weights(place: &Place, folder: &str) -> Vec<u8> {
     std::fs::read(place.path(folder).join("model.safetensors")).unwrap()
 }
 
 /// A port that nobody listens at.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 

@@ -27,6 +27,16 @@ pub fn signal(name: &str, process: u32) {
     assert!(Command::new("kill").args([format!("-{name}"), process.to_string()]).status().unwrap().success());
 }
 
+/// The processes that any thread of a process has started.
+pub fn children_of(process: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let children = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    let mut children: Vec<u32> =
+        children.flat_map(|ids| ids.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>()).collect();
+    children.sort_unstable();
+    children
+}
+
 /// Ended, though perhaps not collected by whoever takes care of orphans here.
 pub fn is_gone(process: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();

@@ -5,7 +5,7 @@ use std::process::{Child, Output, Stdio};
 
 use serde_json::Value;
 
-use super::endings::{is_gone, signal, wait_until};
+use super::endings::{children_of, is_gone, signal, wait_until};
 use super::{Place, read};
 
 /// A job that depends on all that there is to remember.
@@ -41,9 +41,7 @@ impl Running {
 
     /// The processes of the ranks that are there, by the ranks that they were started as.
     fn workers(&self) -> Vec<(usize, u32)> {
-        let launcher = self.launcher.as_ref().unwrap().id();
-        let children = fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children")).unwrap_or_default();
-        let children = children.split_whitespace().filter_map(|id| id.parse().ok());
+        let children = children_of(self.launcher.as_ref().unwrap().id()).into_iter();
         let rank = |id: u32| {
             let line = fs::read(format!("/proc/{id}/cmdline")).ok()?;
             String::from_utf8(line).ok()?.split('\0').nth(2)?.parse().ok()
@@ -255,4 +253,22 @@ fn with_elastic_the_others_go_on_with_all_images() {
         assert_eq!(summary["tests"].as_array().unwrap().len(), 3, "{told}");
         assert!(told.contains("going on from step"), "{told}");
     }
+}
+
+/// One of four dies, and when the other three have gone on for a while all of them, with their launcher: three go on.
+#[test]
+fn what_was_left_of_a_job_is_gone_on_with() {
+    let place = Place::new();
+    fs::write(place.path("net.toml"), NETWORK).unwrap();
+    let job = "--sync ddp --model net.toml --shuffle --momentum 0.9 --samples 100 --epochs 40 --elastic 2:4";
+    let mut running = Running::start(&place, &format!("{job} --checkpoint-every 5"));
+    running.reach(16).kill(1).reach(60);
+    let mut launcher = running.launcher.take().unwrap();
+    signal("KILL", launcher.id());
+    launcher.wait().unwrap();
+    let summary = place.json("train --resume run --json")["runs"][0].clone();
+    assert_eq!((summary["workers"].as_u64(), summary["epochs"].as_u64()), (Some(3), Some(40)));
+    let lines = read(place.path("run/steps.jsonl"));
+    let images = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["images"].as_u64().unwrap());
+    assert_eq!(images.sum::<u64>(), 40 * 100);
 }

@@ -10,6 +10,7 @@
 //! | the tables of a scaling lab | [`scaling`] |
 //! | processes that somebody else has started | [`cluster`] |
 //! | workers that die under a job that goes on | [`faults`] |
+//! | the same where somebody else has started them | [`successors`] |
 //! | everything that is refused, and in which words | [`refusals`] |
 //! | checkpoints, and runs that go on from one | [`resume`] |
 //! | a trained model in integers | [`quantize`] |
@@ -32,6 +33,7 @@ mod refusals;
 mod resume;
 mod scaling;
 mod simulate;
+mod successors;
 mod train;
 
 use std::path::{Path, PathBuf};

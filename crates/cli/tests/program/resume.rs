@@ -1,7 +1,7 @@
 //! Checkpoints, and runs that go on from one: bit for bit what they would have been.
 
 use std::fs;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
@@ -26,11 +26,45 @@ fn checkpoints(place: &Place, run: &str) -> Vec<usize> {
 
 /// Starts a run, and kills it once it has done so many steps.
 fn kill_after(place: &Place, arguments: &str, run: &str, steps: usize) {
-    let mut launcher = place.command(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let launcher = place.command(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    kill_when(place, launcher, run, steps);
+}
+
+/// Kills a run once it has done so many steps.
+fn kill_when(place: &Place, mut launcher: Child, run: &str, steps: usize) {
     let file = place.path(&format!("{run}/steps.jsonl"));
     wait_until("steps are done", || fs::read_to_string(&file).is_ok_and(|text| text.lines().count() >= steps));
     signal("KILL", launcher.id());
     launcher.wait().unwrap();
+}
+
+/// Slurm runs the same command again, which then goes on with its own run, or begins anew if nothing was saved; whatever is somebody
+/// else's is refused as ever.
+#[test]
+fn a_requeued_job_goes_on_with_what_it_began() {
+    let place = Place::new();
+    place.ok(&format!("train {JOB} --out whole"));
+    let start = |arguments: &str, job: &str, restarts: &str| {
+        let mut command = place.command(arguments);
+        command.env("SLURM_JOB_ID", job).env("SLURM_RESTART_COUNT", restarts);
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let told = |child: Child| {
+        let output = child.wait_with_output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for (run, saving, expected) in [
+        ("saved", "--checkpoint-every 7", "going on with saved"),
+        ("unsaved", "", "nothing was saved, so beginning anew in unsaved"),
+    ] {
+        let command = format!("train {JOB} {saving} --out {run}");
+        kill_when(&place, start(&command, "17", "0"), run, 20);
+        let (done, said) = told(start(&command, "17", "1"));
+        assert!(done && said.contains(&format!("Slurm has requeued this job once: {expected}")), "{said}");
+        assert!(weights(&place, run) == weights(&place, "whole"), "other weights");
+        let (done, said) = told(start(&command, "18", "1"));
+        assert!(!done && said.contains("an earlier run is there"), "{said}");
+    }
 }
 
 #[test]
@@ -59,6 +93,37 @@ fn killed_and_gone_on_with_a_run_ends_with_the_same_bits_and_one_record() {
     assert_eq!(metrics("run"), metrics("whole"));
     assert_eq!(checkpoints(&place, "run").len(), 2, "the last two stay");
     assert!(place.path("run/report.html").exists());
+}
+
+/// Killed again and again while a checkpoint is being written: what is half written is none, and goes away.
+#[test]
+fn killed_while_a_checkpoint_is_written_a_run_goes_on_from_one_before() {
+    let place = Place::new();
+    // Large enough for a checkpoint to take longer than a step.
+    let network = "input = [28, 28, 1]\n[[layer]]\ntype = \"linear\"\noutputs = 512\n[[layer]]\ntype = \"linear\"\noutputs = 10\n";
+    fs::write(place.path("net.toml"), network).unwrap();
+    let job = "--model net.toml --sync ddp --momentum 0.9 --shuffle --workers 2 --samples 40 --epochs 40";
+    place.ok(&format!("train {job} --out whole"));
+    let is_being_written = || {
+        let entries = fs::read_dir(place.path("run/checkpoints")).into_iter().flatten();
+        let mut files = entries.filter_map(|entry| Some(fs::read_dir(entry.ok()?.path()).ok()?.count()));
+        // A rank's file, or a part of it, and not yet the list of all.
+        files.any(|files| (1..4).contains(&files))
+    };
+    for command in [&*format!("train {job} --checkpoint-every 1 --out run"), "train --resume run", "train --resume run"]
+    {
+        let mut launcher = place.command(command).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let next = checkpoints(&place, "run").last().map_or(5, |last| last + 5);
+        wait_until("a checkpoint is being written", || {
+            checkpoints(&place, "run").last().is_some_and(|&last| last >= next) && is_being_written()
+        });
+        signal("KILL", launcher.id());
+        launcher.wait().unwrap();
+    }
+    place.ok("train --resume run");
+    assert!(weights(&place, "run") == weights(&place, "whole"), "other weights");
+    let left = fs::read_dir(place.path("run/checkpoints")).unwrap().count();
+    assert_eq!(left, checkpoints(&place, "run").len(), "something half written is left");
 }
 
 /// Truncated, with a flipped bit, without a file, of other workers: told in one line, and the one before is used.

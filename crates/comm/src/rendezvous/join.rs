@@ -82,7 +82,7 @@ impl Invitation {
         let host = host.map_err(failed(&format!("connect to the rendezvous at {meeting}")))?;
         let mut host = Line::new(host, timeout).map_err(failed("rendezvous"))?;
         // The host waits as long as we do, and knows better who is missing: let it speak first.
-        let directory = host.recv_until(Directory::longest(world), deadline + timeout / 10);
+        let directory = host.recv_until(Directory::longest(world), deadline + timeout / 10, off);
         let directory = directory.map_err(failed("wait for the others"))?;
         let directory = directory.and_then(|text| Directory::parse(&text, world));
         let Directory { generation, entries } = directory.ok_or(RendezvousError::Ended { rank })?;
@@ -145,10 +145,14 @@ pub fn attend(
     let deadline = Instant::now() + timeout;
     let attempt = |until: Instant| {
         let (addresses, secret) = find()?;
-        Ok((call(&addresses, &secret, &introduction, until)?, secret))
+        let called = call(&addresses, &secret, &introduction, until).map_err(|error| {
+            let places: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
+            io::Error::new(error.kind(), format!("{}: {error}", places.join(", ")))
+        });
+        Ok((called?, secret))
     };
-    let (stream, secret) =
-        again_until((deadline, &AtomicBool::new(false)), attempt).map_err(failed("come to the rendezvous"))?;
+    let came = again_until((deadline, &AtomicBool::new(false)), attempt);
+    let (stream, secret) = came.map_err(failed(&format!("come to the rendezvous within {timeout:?}")))?;
     Ok((Line::new(stream, timeout).map_err(failed("rendezvous"))?, secret))
 }
 

@@ -18,12 +18,18 @@ pub struct Meeting {
     address: SocketAddr,
     /// How many times ranks have met here.
     generation: u32,
+    /// Those who have come for what is not held yet: processes while ranks meet, ranks while the meeting before theirs is called off.
+    early: Vec<Guest>,
 }
 
 /// How soon a host notices that its meeting is called off.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 
+/// No more of them are kept waiting than could have come to one job.
+const EARLY: usize = 1024;
+
 /// Somebody who has come.
+#[derive(Debug)]
 struct Guest {
     introduction: Introduction,
     stream: Connection,
@@ -34,7 +40,7 @@ impl Meeting {
     pub fn open(at: SocketAddr, secret: Secret) -> Result<Self, RendezvousError> {
         let door = Door::open(at, secret)?;
         let address = door.address()?;
-        Ok(Self { door, address, generation: 0 })
+        Ok(Self { door, address, generation: 0, early: Vec::new() })
     }
 
     /// Where to send the ranks.
@@ -55,7 +61,8 @@ impl Meeting {
 
     /// The same, unless it is called off meanwhile: those who are there then learn that it has ended.
     pub fn host_unless(&mut self, off: &AtomicBool, world: usize, timeout: Duration) -> Result<(), RendezvousError> {
-        let guests = self.gather(Role::Rank, (0, world), timeout, off)?;
+        let ranks: Vec<usize> = (0..world).collect();
+        let guests = self.gather(Role::Rank, &ranks, world, timeout, off)?;
         self.generation += 1;
         let hosts: Vec<HostId> = guests.iter().map(|guest| guest.introduction.host).collect();
         let hosts = numbered(&hosts);
@@ -73,9 +80,20 @@ impl Meeting {
         Ok(())
     }
 
-    /// Waits until all processes but the first, which is this one, are there; returns the lines to them.
-    pub fn assemble(&mut self, processes: usize, timeout: Duration) -> Result<Vec<Line>, RendezvousError> {
-        let guests = self.gather(Role::Process, (1, processes), timeout, &AtomicBool::new(false))?;
+    /// Waits until the processes of these numbers are there, of so many; returns the lines to them.
+    pub fn assemble(&mut self, numbers: &[usize], of: usize, timeout: Duration) -> Result<Vec<Line>, RendezvousError> {
+        self.assemble_unless(&AtomicBool::new(false), numbers, of, timeout)
+    }
+
+    /// The same, unless it is called off meanwhile.
+    pub fn assemble_unless(
+        &mut self,
+        off: &AtomicBool,
+        numbers: &[usize],
+        of: usize,
+        timeout: Duration,
+    ) -> Result<Vec<Line>, RendezvousError> {
+        let guests = self.gather(Role::Process, numbers, of, timeout, off)?;
         let line = |guest: Guest| {
             let number = guest.introduction.number;
             Line::new(guest.stream, timeout).map_err(failed(format!("process {number}")))
@@ -83,42 +101,64 @@ impl Meeting {
         guests.into_iter().map(line).collect()
     }
 
-    /// Waits until all with these numbers, from `first` on, are there.
+    /// Waits for a process of any number, unless it is called off.
+    pub fn welcome_unless(&mut self, off: &AtomicBool, timeout: Duration) -> Result<(usize, Line), RendezvousError> {
+        loop {
+            if let Some(guest) = self.admit(Role::Process, Instant::now() + LOOK, off)? {
+                let number = guest.introduction.number as usize;
+                return Ok((number, Line::new(guest.stream, timeout).map_err(failed(format!("process {number}")))?));
+            }
+        }
+    }
+
+    /// The next who comes as this, if there is one before the deadline. Others are kept waiting.
+    fn admit(&mut self, role: Role, deadline: Instant, off: &AtomicBool) -> Result<Option<Guest>, RendezvousError> {
+        if let Some((introduction, stream)) = self.door.admit(deadline)?
+            && self.early.len() < EARLY
+        {
+            self.early.push(Guest { introduction, stream });
+        }
+        if off.load(Ordering::Relaxed) {
+            return Err(RendezvousError::CalledOff);
+        }
+        // Some may have been among those who met before.
+        self.early.retain(|guest| !guest.is_gone());
+        Ok(self.early.iter().position(|guest| guest.introduction.role == role).map(|at| self.early.remove(at)))
+    }
+
+    /// Waits until all with these numbers are there, of so many.
     fn gather(
         &mut self,
         role: Role,
-        (first, of): (usize, usize),
+        numbers: &[usize],
+        of: usize,
         timeout: Duration,
         off: &AtomicBool,
     ) -> Result<Vec<Guest>, RendezvousError> {
         let deadline = Instant::now() + timeout;
-        let mut seats: Vec<Option<Guest>> = (first..of).map(|_| None).collect();
+        let mut seats: Vec<Option<Guest>> = numbers.iter().map(|_| None).collect();
         while seats.iter().any(Option::is_none) {
-            let admitted = self.door.admit(deadline.min(Instant::now() + LOOK))?;
-            if off.load(Ordering::Relaxed) {
-                return Err(RendezvousError::CalledOff);
-            }
-            let Some((introduction, stream)) = admitted else {
+            let Some(guest) = self.admit(role, deadline.min(Instant::now() + LOOK), off)? else {
                 if Instant::now() < deadline {
                     continue;
                 }
-                let missing = (first..of).filter(|&number| seats[number - first].is_none()).collect();
+                let missing = numbers.iter().zip(&seats).filter(|(_, seat)| seat.is_none());
+                let missing = missing.map(|(&number, _)| number).collect();
                 let strangers = self.door.strangers;
                 return Err(RendezvousError::Missing { who: role, missing, of, waited: timeout, strangers });
             };
-            if introduction.role != role {
-                continue; // It will find out that this is not what it came for.
-            }
-            let guest = Guest { introduction, stream };
-            if guest.is_gone() {
-                continue; // It may have been one of those who met before.
-            }
-            let (number, theirs) = (introduction.number as usize, introduction.of as usize);
-            let seat = number.checked_sub(first).and_then(|seat| seats.get_mut(seat));
+            let (number, theirs) = (guest.introduction.number as usize, guest.introduction.of as usize);
+            let seat = numbers.iter().position(|&wanted| wanted == number).map(|at| &mut seats[at]);
             // Whoever was here and is gone has come again.
-            let free = |seat: &&mut Option<Guest>| seat.as_ref().is_none_or(Guest::is_gone) && theirs == of;
-            let not_free = RendezvousError::NotFree { who: role, number, of: theirs, expected: of };
-            *seat.filter(free).ok_or(not_free)? = Some(guest);
+            // Processes that joined a job believe that there are more than those which began it.
+            let as_many = theirs == of || role == Role::Process && self.generation > 0;
+            let free = |seat: &&mut Option<Guest>| seat.as_ref().is_none_or(Guest::is_gone) && as_many;
+            match seat.filter(free) {
+                Some(seat) => *seat = Some(guest),
+                // A job that goes on does not end because of one who was not missed.
+                None if role == Role::Process && self.generation > 0 => {}
+                None => return Err(RendezvousError::NotFree { who: role, number, of: theirs, expected: of }),
+            }
         }
         Ok(seats.into_iter().flatten().collect())
     }

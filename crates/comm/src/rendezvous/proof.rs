@@ -21,7 +21,7 @@ use sha2::{Digest, Sha256};
 use super::Role;
 use super::host::{HostId, NetworkId};
 
-const MAGIC: [u8; 8] = *b"ringstp4";
+const MAGIC: [u8; 8] = *b"ringstp5";
 /// What a door says instead that wants to hear TLS first.
 const ENCRYPTED: [u8; 8] = *b"ringtls4";
 const NONCE: usize = 32;

@@ -76,7 +76,7 @@ fn processes_stay_on_the_line() {
             assert_eq!(line.recv().unwrap(), None);
         })
     });
-    let mut lines = meeting.assemble(3, PATIENCE).unwrap();
+    let mut lines = meeting.assemble(&[1, 2], 3, PATIENCE).unwrap();
     let long = vec![7; 300_000];
     for (line, process) in lines.iter_mut().zip(1..) {
         line.send(&long).unwrap();
@@ -91,7 +91,7 @@ fn a_rank_that_never_comes_is_an_error() {
     let mut meeting = Meeting::open(loopback(), secret()).unwrap();
     let error = meeting.host(2, Duration::from_millis(10)).unwrap_err();
     assert_eq!(error.to_string(), "of 2 ranks 0, 1 did not come within 10ms");
-    let error = meeting.assemble(3, Duration::from_millis(10)).unwrap_err();
+    let error = meeting.assemble(&[1, 2], 3, Duration::from_millis(10)).unwrap_err();
     assert_eq!(error.to_string(), "of 3 processes 1, 2 did not come within 10ms");
 }
 
@@ -132,7 +132,7 @@ fn whoever_is_gone_may_come_again() {
             drop(come(1));
             [come(1), come(2)]
         });
-        assert_eq!(meeting.assemble(3, PATIENCE).unwrap().len(), 2);
+        assert_eq!(meeting.assemble(&[1, 2], 3, PATIENCE).unwrap().len(), 2);
         comers.join().unwrap();
     });
 }

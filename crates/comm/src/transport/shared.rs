@@ -281,7 +281,24 @@ impl Shared {
         outgoing: Option<Outgoing<'_>>,
         incoming: Option<Incoming<'_>>,
     ) -> Result<(), TransportError> {
-        let mut writer = outgoing.map(|outgoing| PipeWriter::new(call, outgoing));
+        let writer = outgoing.map(|outgoing| PipeWriter::new(call, outgoing));
+        self.carry(call, writer, incoming)
+    }
+
+    /// A message on its way to one of this host, as far as there is room for it at once.
+    pub(super) fn begin_sending<'a>(&self, call: &Call, outgoing: Outgoing<'a>) -> PipeWriter<'a> {
+        let mut writer = PipeWriter::new(call, outgoing);
+        while !writer.is_done() && writer.advance(&self.segment, self.index) {}
+        writer
+    }
+
+    /// Sends what is left of a message and receives one at once.
+    pub(super) fn carry(
+        &mut self,
+        call: &Call,
+        mut writer: Option<PipeWriter<'_>>,
+        incoming: Option<Incoming<'_>>,
+    ) -> Result<(), TransportError> {
         let mut reader = incoming.map(|incoming| PipeReader::new(call, incoming));
         loop {
             let mut moved = false;
@@ -338,7 +355,7 @@ impl Drop for Shared {
 const ALIGNMENT: usize = 8;
 
 /// A message on its way into a pipe.
-struct PipeWriter<'a> {
+pub(super) struct PipeWriter<'a> {
     to: usize,
     header: Header,
     data: &'a [u8],
@@ -356,7 +373,7 @@ impl<'a> PipeWriter<'a> {
         Header::LENGTH + self.data.len().next_multiple_of(ALIGNMENT)
     }
 
-    fn is_done(&self) -> bool {
+    pub(super) fn is_done(&self) -> bool {
         self.written == self.length()
     }
 

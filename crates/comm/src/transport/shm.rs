@@ -118,31 +118,32 @@ impl Transport for Shm {
         if out_near.is_none() && in_near.is_none() {
             return self.tcp.transfer(out_far, in_far);
         }
-        // One direction within the host and one beyond it. What goes out is taken care of on a thread of its own, so that
-        // neither waits for the other.
+        // One direction within the host and one beyond it. Most messages are short enough to be on their way at once; what is left
+        // of the others is sent on a thread of its own, so that neither direction waits for the other.
         let (tcp, shared) = (&mut self.tcp, &mut self.shared);
+        let near_writer = out_near.map(|outgoing| shared.begin_sending(&call, outgoing));
+        let near_waits = near_writer.as_ref().is_some_and(|writer| !writer.is_done());
         let mut writer = out_far.map(|outgoing| StreamWriter::new(&call, outgoing));
         let mut reader = in_far.map(|incoming| StreamReader::new(&call, incoming, &mut self.tray));
-        let result = if writer.is_some() {
-            std::thread::scope(|scope| {
-                let far = scope.spawn(|| {
-                    while tcp.step(&mut writer, &mut None)? {}
-                    Ok(())
-                });
-                let near = shared.transfer(&call, None, in_near);
-                far.join().expect("it does not panic").and(near)
-            })
-        } else {
-            std::thread::scope(|scope| {
-                let near = scope.spawn(|| shared.transfer(&call, out_near, None));
-                let mut receive = || -> Result<(), TransportError> {
-                    while tcp.step(&mut None, &mut reader)? {}
-                    Ok(())
-                };
-                let far = receive();
-                near.join().expect("it does not panic").and(far)
-            })
+        while tcp.advance(&mut writer, &mut None)? {}
+        let far_waits = writer.as_ref().is_some_and(|writer| !writer.is_done());
+        let all = |tcp: &Tcp, writer: &mut Option<_>, reader: &mut Option<_>| -> Result<(), TransportError> {
+            while tcp.step(writer, reader)? {}
+            Ok(())
         };
+        let result = std::thread::scope(|scope| match (far_waits, near_waits) {
+            (true, _) => {
+                let far = scope.spawn(|| all(tcp, &mut writer, &mut None));
+                let near = shared.carry(&call, None, in_near);
+                far.join().expect("it does not panic").and(near)
+            }
+            (_, true) => {
+                let near = scope.spawn(|| shared.carry(&call, near_writer, None));
+                let far = all(tcp, &mut None, &mut reader);
+                near.join().expect("it does not panic").and(far)
+            }
+            _ => all(tcp, &mut None, &mut reader).and_then(|()| shared.carry(&call, near_writer, in_near)),
+        });
         tcp.count(&writer, &reader);
         result
     }

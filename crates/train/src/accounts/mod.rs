@@ -56,6 +56,9 @@ pub struct StepSummary {
 pub struct Total {
     /// How many there were.
     pub steps: usize,
+    /// How many of them were over when it joined those who did them.
+    #[serde(default)]
+    pub joined_after: usize,
     /// Images that it trained on.
     pub images: usize,
     /// What its time went to.
@@ -65,6 +68,16 @@ pub struct Total {
 }
 
 impl Total {
+    /// Of a rank that has joined others after so many steps.
+    pub fn joined(steps: usize) -> Self {
+        Self { steps, joined_after: steps, ..Self::default() }
+    }
+
+    /// How many it did itself.
+    pub fn own_steps(&self) -> usize {
+        self.steps - self.joined_after
+    }
+
     /// How long its steps took.
     pub fn seconds(&self) -> f64 {
         let Shares { compute, exposed, waiting, data, other, .. } = self.shares;
@@ -73,7 +86,7 @@ impl Total {
 
     /// Seconds that it waited in a step: the mean, and the standard deviation.
     pub fn waiting(&self) -> [f64; 2] {
-        let steps = self.steps.max(1) as f64;
+        let steps = self.own_steps().max(1) as f64;
         let mean = seconds(self.shares.waiting) / steps;
         [mean, (self.waiting_squares / steps - mean * mean).max(0.0).sqrt()]
     }
@@ -173,7 +186,12 @@ impl Accounts {
 
     /// What all ranks had done when they were marked, once that is known.
     pub fn marked(&self, name: usize) -> Option<Vec<Total>> {
-        (0..self.ranks.len()).map(|rank| self.marked.get(&(rank, name)).copied()).collect()
+        (0..self.ranks.len()).map(|rank| self.marked_of(rank, name)).collect()
+    }
+
+    /// The same of one rank.
+    pub fn marked_of(&self, rank: usize, name: usize) -> Option<Total> {
+        self.marked.get(&(rank, name)).copied()
     }
 
     fn keep_marked(&mut self, rank: usize) {

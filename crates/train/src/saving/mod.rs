@@ -54,6 +54,8 @@ pub struct Session<'a> {
     pub checkpoints: Option<&'a Checkpoints>,
     /// What it was at a halt before, with which it goes on.
     pub from: Option<&'a Saved>,
+    /// Whether it joins others, and that is what their chief was.
+    pub joins: bool,
     /// Where it keeps its last states, if it may have to go back to them.
     pub memory: Option<&'a Memory>,
 }

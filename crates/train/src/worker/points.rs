@@ -61,13 +61,7 @@ impl Trainer<'_> {
             return Ok(());
         }
         let began = Instant::now();
-        // Whoever listens then has all records up to here, whatever becomes of this process.
-        self.unreported.report(report);
-        report(Report::Point { step: done, epoch: self.epoch_so_far() });
-        let mut tests = self.test_steps.clone();
-        let state = Saved::of(|state| self.state(state, &mut tests));
-        // Where there is no memory left, an older state must do.
-        let _ = points.memory.keep(done, &state);
+        self.keep_state(points, report);
         if points.trials < TRIALS {
             points.trials += 1;
             match points.since {
@@ -79,6 +73,17 @@ impl Trainer<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Keeps its state, whether or not it is time to: one that joins others has the state then that they have gone on from.
+    pub(super) fn keep_state(&mut self, points: &Points<'_>, report: &mut dyn FnMut(Report)) {
+        // Whoever listens then has all records up to here, whatever becomes of this process.
+        self.unreported.report(report);
+        report(Report::Point { step: self.progress.done, epoch: self.epoch_so_far() });
+        let mut tests = self.test_steps.clone();
+        let state = Saved::of(|state| self.state(state, &mut tests));
+        // Where there is no memory left, an older state must do.
+        let _ = points.memory.keep(self.progress.done, &state);
     }
 
     /// The chief has measured how long its states took, and its steps; all do as it does.

@@ -47,7 +47,35 @@ fn set_tuning(world: &mut World<'_>, numbers: [f64; 12]) {
     world.workers().set_tuning(tuning(6));
 }
 
+/// What belongs to one worker alone, or is added up over all of them: what it has trained on, what compression has left out of its
+/// gradients, what it has sent.
+const OWN: [&str; 14] = [
+    "images",
+    "loss_sum",
+    "correct",
+    "images_since",
+    "residuals",
+    "velocities",
+    "accumulated",
+    "record",
+    "parts",
+    "sent",
+    "payload",
+    "wire",
+    "messages",
+    "bytes_sent",
+];
+
 impl Trainer<'_> {
+    /// What a worker goes on from that joins others: what their chief remembers, but for what is its own.
+    pub(super) fn beside(&mut self, chief: &Saved) -> Saved {
+        let own = Saved::of(|state| self.state(state, &mut Vec::new()));
+        let is_own = |name: &String| name.split('.').any(|part| OWN.contains(&part));
+        let own = own.numbers.into_iter().filter(|(name, _)| is_own(name));
+        let common = chief.numbers.clone().into_iter().filter(|(name, _)| !is_own(name));
+        Saved { numbers: common.chain(own).collect() }
+    }
+
     /// Goes on from where a rank of this number was before.
     pub(super) fn restore(&mut self, saved: &Saved, checkpoints: Option<&Path>) -> Result<(), WorkerError> {
         let (rank, mut tests) = (self.world.rank(), Vec::new());

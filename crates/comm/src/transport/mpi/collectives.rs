@@ -1,27 +1,38 @@
 //! MPI's own collectives.
 //!
 //! They are the blocking ones, which every MPI has tuned the best: they work on the caller's memory, and return when they are
-//! through. Only an all-reduce on the communication thread is `MPI_Iallreduce`, which leaves the core to backward while it waits, and
-//! is not left before it is through either. Before a large one, and before one on the communication thread, ranks meet by a small reduction that does not
-//! block: so most waiting is done by the rules of all threads that wait, the core is left to backward meanwhile, and ranks that
-//! disagree find out. A small one that its caller waits for anyway is called at once, since to meet would take longer than the
-//! call. What goes wrong inside a call is found by the [watch](super::watch).
+//! through. Before a large one ranks meet by a small reduction that does not block: so most waiting is done by the rules of all
+//! threads that wait, and ranks that disagree find out. A small one that its caller waits for anyway is called at once, since to
+//! meet would take longer than the call. What goes wrong inside a call is found by the [watch](super::watch).
+//!
+//! On the communication thread ranks always meet, and by their connections: MPI wakes nobody, so a thread would have to ask it
+//! again and again while backward needs the core. An all-reduce there is `MPI_Iallreduce`, which is not left before it is
+//! through either, but leaves the core to backward where another rank's thread is not at it.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use half::{bf16, f16};
 
-use super::Mpi;
 use super::ffi::{Comm, MOST, MpiError, Pending};
+use super::{Mpi, NAPS};
 use crate::call::{Call, Collective, Header};
-use crate::collective::{Algorithm, chunk};
+use crate::collective::live::{Apart, Scratch, Wire};
+use crate::collective::{Algorithm, at_once, barrier, chunk};
 use crate::cost;
 use crate::element::{Element, ElementType, Op};
-use crate::transport::{Cause, Data, Traffic, TransportError};
+use crate::topology::Topology;
+use crate::transport::{Cause, Data, Traffic, Transport, TransportError};
 
 /// From here on a call takes so long that ranks meet before.
 const LARGE: usize = 1 << 20;
+/// How long the communication thread asks MPI without a break while nothing moves. Ranks have just met, so each is about to be
+/// at it, and to sleep would take longer than most all-reduces.
+const BRISK: Duration = Duration::from_micros(100);
+/// MPI moves data while it is asked: whatever took so long has moved some.
+const MOVED: Duration = Duration::from_micros(5);
 
 impl Mpi {
     /// Does a call by MPI's own collective, if there is one.
@@ -44,10 +55,11 @@ impl Mpi {
             return Ok(false);
         }
         let is_barrier = matches!(call.collective, Collective::Barrier | Collective::Meet);
-        if is_barrier || beside || bytes >= LARGE {
+        self.post.arrive(call);
+        if beside {
+            self.gather(call)?;
+        } else if is_barrier || bytes >= LARGE {
             self.agree(call)?;
-        } else {
-            self.post.arrive(call);
         }
         if !is_barrier {
             let done = self.post.inside(call, || match (beside, data) {
@@ -60,10 +72,10 @@ impl Mpi {
         Ok(true)
     }
 
-    /// An all-reduce on the communication thread: while it waits for the other ranks' threads, the core is left to backward.
+    /// An all-reduce on the communication thread.
     fn beside(&self, call: &Call, data: &mut [u8]) -> Result<(), MpiError> {
         let (element, op, world) = (call.element, call.op.unwrap_or(Op::Sum), self.post.seats.world());
-        self.post.comm.all_reduce_patiently(data, element, op, |look| self.pause(look))?;
+        self.post.comm.all_reduce_patiently(data, element, op, progress)?;
         finish(data, element, op, world);
         Ok(())
     }
@@ -82,16 +94,19 @@ impl Mpi {
 
     /// Waits until all ranks have come to the same call.
     fn agree(&mut self, call: &Call) -> Result<(), TransportError> {
-        self.post.arrive(call);
         let header: [u64; Header::LENGTH / 8] = bytemuck::must_cast(Header::new(call, 0));
         let mut hasher = DefaultHasher::new();
         header.iter().for_each(|&word| hasher.write_u64(word));
         let name = hasher.finish();
         // Of two that differ, one is less than the largest, and the inverse of the other.
-        let words = vec![name, !name];
-        let pending = self.post.comm.max(words.clone().into());
+        let words = [name, !name];
+        let mut memory = std::mem::take(&mut self.words).unwrap_or_else(|| Box::new(words));
+        memory.copy_from_slice(&words);
+        let pending = self.post.comm.max(memory);
         let largest = self.await_all(call, pending)?;
-        if *largest == *words {
+        let is_same = *largest == words;
+        self.words = Some(largest);
+        if is_same {
             return Ok(());
         }
         // All know by now that they disagree, so all say what they do.
@@ -104,6 +119,23 @@ impl Mpi {
         let theirs: Header =
             bytemuck::pod_read_unaligned(bytemuck::cast_slice(&all[other * header.len()..][..header.len()]));
         Err(TransportError::receiving(other, theirs.call().map_or(Cause::Nonsense, Cause::Elsewhere)))
+    }
+
+    /// The same on the communication thread, by a barrier over the connections: there whoever comes last wakes those that
+    /// sleep, as MPI does not.
+    fn gather(&mut self, call: &Call) -> Result<(), TransportError> {
+        self.tcp.begin(*call);
+        let (mut scratch, topology) = (Scratch::default(), Topology::of(&mut self.tcp));
+        let wire = Wire { transport: &mut self.tcp, topology: &topology, scratch: &mut scratch };
+        let met = at_once(barrier::wait(&mut Apart::<u8> { wire, elements: 0, outgoing: &[], incoming: &mut [] }));
+        met.map_err(|error| match error.cause {
+            // The one that this rank waits for may wait for another.
+            Cause::TimedOut(_) => {
+                let missing = self.post.missing(call.sequence).unwrap_or(error.peer);
+                TransportError { peer: missing, ..error }
+            }
+            _ => error,
+        })
     }
 
     /// Waits for something that all ranks take part in.
@@ -122,6 +154,28 @@ impl Mpi {
                 let missing = self.post.missing(call.sequence).unwrap_or((rank + 1) % world);
                 Err(TransportError::receiving(missing, cause))
             }
+        }
+    }
+}
+
+/// Asks MPI whether it is through until it is, however long that takes: that is the watch's to judge. As long as data moves there
+/// is no break; if none does, another rank's thread has no core, and backward gets this one for a while.
+fn progress(is_through: &mut dyn FnMut() -> bool) {
+    let ([first, longest], mut idle) = (NAPS, Duration::ZERO);
+    let mut nap = first;
+    loop {
+        let began = Instant::now();
+        if is_through() {
+            return;
+        }
+        let took = began.elapsed();
+        if took >= MOVED {
+            (idle, nap) = (Duration::ZERO, first);
+        } else if idle < BRISK {
+            idle += took;
+        } else {
+            thread::sleep(nap);
+            nap = longest.min(2 * nap);
         }
     }
 }

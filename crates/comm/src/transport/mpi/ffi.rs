@@ -1,9 +1,9 @@
 //! MPI, as safe functions: the only file that calls it.
 //!
-//! Nothing can be called before [`init`] or after [`finalize`]. What MPI reads or writes while the caller does something else is
-//! memory that belongs to a [`Pending`], which gives it back when MPI is through and never frees it before: a request that
-//! nobody completes any more, since a peer is gone, keeps its memory for good. Collectives on the caller's memory return when
-//! MPI has let go of it.
+//! Nothing can be called before [`init`] or after [`finalize`]: every call is one of a [`Comm`] or a [`Pending`], and while there
+//! is one, MPI is not ended. What MPI reads or writes while the caller does something else is memory that belongs to a
+//! [`Pending`], which gives it back when MPI is through and never frees it before: a request that nobody completes any more,
+//! since a peer is gone, keeps its memory for good. Collectives on the caller's memory return when MPI has let go of it.
 
 #![allow(unsafe_code)]
 
@@ -95,36 +95,37 @@ impl std::error::Error for MpiError {}
 
 type Result<T> = std::result::Result<T, MpiError>;
 
-/// Whether MPI runs: calls are possible.
+/// Whether MPI runs.
 static RUNS: AtomicBool = AtomicBool::new(false);
-/// Calls that are being made.
-static INSIDE: AtomicUsize = AtomicUsize::new(0);
+/// Communicators and requests that there are.
+static USES: AtomicUsize = AtomicUsize::new(0);
 
-/// One call that is being made: while there is one, MPI is not ended.
-struct Inside;
+/// What every communicator and request holds: while there is one, MPI is not ended, so that to make a call needs no look.
+#[derive(Debug)]
+struct Use;
 
-impl Inside {
-    fn enter(call: &'static str) -> Result<Self> {
-        // Pairs with `close`: either that sees this call, or this one sees that MPI has ended.
-        INSIDE.fetch_add(1, Ordering::SeqCst);
-        let inside = Self;
+impl Use {
+    fn begin(call: &'static str) -> Result<Self> {
+        // Pairs with `close`: either that sees this use, or this one sees that MPI has ended.
+        USES.fetch_add(1, Ordering::SeqCst);
+        let begun = Self;
         if RUNS.load(Ordering::SeqCst) {
-            return Ok(inside);
+            return Ok(begun);
         }
         Err(MpiError { call, text: "MPI does not run in this process".to_owned() })
     }
 }
 
-impl Drop for Inside {
+impl Drop for Use {
     fn drop(&mut self) {
-        INSIDE.fetch_sub(1, Ordering::SeqCst);
+        USES.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// Lets no further call in, and says whether none is being made any more.
+/// Lets no further use begin, and says whether none is left.
 pub fn close() -> bool {
     RUNS.store(false, Ordering::SeqCst);
-    INSIDE.load(Ordering::SeqCst) == 0
+    USES.load(Ordering::SeqCst) == 0
 }
 
 fn text(read: impl FnOnce(*mut c_char, c_int)) -> String {
@@ -141,12 +142,6 @@ fn check(call: &'static str, code: c_int) -> Result<()> {
     }
     // SAFETY: The shim writes no more than the room it is given.
     Err(MpiError { call, text: text(|into, room| unsafe { ringstep_mpi_error(code, into, room) }) })
-}
-
-/// Makes a call, if MPI runs.
-fn make(call: &'static str, work: impl FnOnce() -> c_int) -> Result<()> {
-    let _inside = Inside::enter(call)?;
-    check(call, work())
 }
 
 /// A number as MPI takes it. Callers have made sure that it fits.
@@ -208,6 +203,7 @@ pub struct Comm {
     handle: u64,
     rank: usize,
     size: usize,
+    _use: Use,
 }
 
 impl Comm {
@@ -218,12 +214,11 @@ impl Comm {
         let numbers: Vec<c_int> = members.iter().map(|&member| int(member)).collect();
         // Every MPI has tags up to here.
         let tag = (name % (1 << 15)) as c_int;
-        let mut handle = 0;
+        const CALL: &str = "MPI_Comm_create_group";
+        let (mut handle, _use) = (0, Use::begin(CALL)?);
         // SAFETY: The pointers are those of a vector of this length and of a local variable.
-        make("MPI_Comm_create_group", || unsafe {
-            ringstep_mpi_create(numbers.as_ptr(), int(numbers.len()), tag, &mut handle)
-        })?;
-        Ok(Self { handle, rank, size: members.len() })
+        check(CALL, unsafe { ringstep_mpi_create(numbers.as_ptr(), int(numbers.len()), tag, &mut handle) })?;
+        Ok(Self { handle, rank, size: members.len(), _use })
     }
 
     /// This process, from 0.
@@ -276,7 +271,7 @@ impl Comm {
     pub fn probe(&self, from: Option<usize>, tag: usize) -> Result<Option<usize>> {
         let (mut found, mut source) = (0, 0);
         let from = from.map_or(-1, int);
-        make("MPI_Iprobe", || {
+        check("MPI_Iprobe", {
             // SAFETY: The pointers are those of local variables.
             unsafe { ringstep_mpi_iprobe(self.handle, from, int(tag), &mut found, &mut source) }
         })?;
@@ -289,7 +284,7 @@ impl Comm {
         // MPI counts in `int`. Without a number it is a call all the same.
         loop {
             let (part, later) = rest.split_at_mut(rest.len().min(MOST / 8 * element.size()));
-            make("MPI_Allreduce", || {
+            check("MPI_Allreduce", {
                 // SAFETY: So many numbers of this type are there, aligned, and nobody else's until this returns.
                 unsafe {
                     ringstep_mpi_all_reduce(
@@ -308,18 +303,18 @@ impl Comm {
         }
     }
 
-    /// The same by a call that does not block, for a thread beside others that need its core: `wait` is asked to call what it
-    /// is given until that says that MPI is through, and may sleep in between.
+    /// The same by a call that does not block, for a thread beside others that need its core: `progress` asks what it is given
+    /// until that says that MPI is through, and may sleep in between.
     pub fn all_reduce_patiently(
         &self,
         data: &mut [u8],
         element: ElementType,
         op: Op,
-        wait: impl Fn(&mut dyn FnMut() -> Option<()>),
+        progress: impl Fn(&mut dyn FnMut() -> bool),
     ) -> Result<()> {
         for part in numbers(data, element).chunks_mut(MOST / 8 * element.size()) {
             let (mut request, count) = (0, int(part.len() / element.size()));
-            make("MPI_Iallreduce", || {
+            check("MPI_Iallreduce", {
                 // SAFETY: So many numbers of this type are there, aligned, and nobody else's until MPI is through, before
                 // which this does not return.
                 unsafe {
@@ -337,15 +332,15 @@ impl Comm {
             let no_way_out = AbortOnDrop;
             let mut result = None;
             while result.is_none() {
-                wait(&mut || {
+                progress(&mut || {
                     let (mut done, mut bytes) = (0, 0);
                     if result.is_none() {
                         // SAFETY: The request is one that was started and is not through.
                         let tested =
-                            make("MPI_Test", || unsafe { ringstep_mpi_test(&mut request, &mut done, &mut bytes) });
+                            check("MPI_Test", unsafe { ringstep_mpi_test(&mut request, &mut done, &mut bytes) });
                         result = (done != 0 || tested.is_err()).then_some(tested);
                     }
-                    result.as_ref().map(drop)
+                    result.is_some()
                 });
             }
             std::mem::forget(no_way_out);
@@ -363,7 +358,7 @@ impl Comm {
         let mut own = vec![0u64; data.len().div_ceil(8)];
         let own = &mut bytemuck::cast_slice_mut::<u64, u8>(&mut own)[..data.len()];
         own.copy_from_slice(data);
-        make("MPI_Reduce", || {
+        check("MPI_Reduce", {
             // SAFETY: So many numbers of this type are in both, aligned, and nobody else's until this returns.
             unsafe {
                 ringstep_mpi_reduce_to(
@@ -384,7 +379,7 @@ impl Comm {
         let data = numbers(data, element);
         assert!(counts.len() == self.size && counts.iter().sum::<usize>() == data.len() / element.size());
         let counts: Vec<c_int> = counts.iter().map(|&count| int(count)).collect();
-        make("MPI_Reduce_scatter", || {
+        check("MPI_Reduce_scatter", {
             // SAFETY: As many numbers as all counts together are there, aligned, and nobody else's until this returns.
             unsafe {
                 ringstep_mpi_reduce_scatter(
@@ -401,7 +396,7 @@ impl Comm {
     /// Replaces bytes by the root's.
     pub fn broadcast(&self, data: &mut [u8], root: usize) -> Result<()> {
         assert!(root < self.size);
-        make("MPI_Bcast", || {
+        check("MPI_Bcast", {
             // SAFETY: So many bytes are there, and nobody else's until this returns.
             unsafe { ringstep_mpi_broadcast(self.handle, address_mut(data), int(data.len()), int(root)) }
         })
@@ -411,7 +406,7 @@ impl Comm {
     pub fn gather(&self, part: &[u8], all: &mut [u8], root: usize) -> Result<()> {
         assert!(root < self.size && (root != self.rank || all.len() == part.len() * self.size));
         let into = address_mut(all);
-        make("MPI_Gather", || {
+        check("MPI_Gather", {
             // SAFETY: The root has room for all parts, and elsewhere MPI does not look at it; it is nobody else's.
             unsafe { ringstep_mpi_gather(self.handle, address(part), int(part.len()), into, int(root)) }
         })
@@ -421,7 +416,7 @@ impl Comm {
     pub fn scatter(&self, all: &[u8], part: &mut [u8], root: usize) -> Result<()> {
         assert!(root < self.size && (root != self.rank || all.len() == part.len() * self.size));
         let (from, bytes) = (address(all), int(part.len()));
-        make("MPI_Scatter", || {
+        check("MPI_Scatter", {
             // SAFETY: The root has all parts, and elsewhere MPI does not look for them; the part is nobody else's.
             unsafe { ringstep_mpi_scatter(self.handle, from, address_mut(part), bytes, int(root)) }
         })
@@ -433,7 +428,7 @@ impl Comm {
         let counts: Vec<c_int> = counts.iter().map(|&count| int(count)).collect();
         let starts: Vec<c_int> =
             counts.iter().scan(0, |end, count| Some(std::mem::replace(end, *end + count))).collect();
-        make("MPI_Allgatherv", || {
+        check("MPI_Allgatherv", {
             // SAFETY: There is room for all counts together, and it is nobody else's until this returns.
             unsafe { ringstep_mpi_all_gather(self.handle, address_mut(data), counts.as_ptr(), starts.as_ptr()) }
         })
@@ -443,7 +438,7 @@ impl Comm {
     pub fn all_to_all(&self, out: &[u8], into: &mut [u8]) -> Result<()> {
         assert!(out.len() == into.len() && out.len().is_multiple_of(self.size));
         let bytes = int(out.len() / self.size);
-        make("MPI_Alltoall", || {
+        check("MPI_Alltoall", {
             // SAFETY: Both have a part for each process; what is written is nobody else's until this returns.
             unsafe { ringstep_mpi_all_to_all(self.handle, address(out), address_mut(into), bytes) }
         })
@@ -473,8 +468,8 @@ fn numbers(data: &mut [u8], element: ElementType) -> &mut [u8] {
 
 impl Drop for Comm {
     fn drop(&mut self) {
-        // SAFETY: The handle is not used again. After the end of MPI there is nothing to free.
-        let _ = make("MPI_Comm_free", || unsafe { ringstep_mpi_free(self.handle) });
+        // SAFETY: The handle is not used again.
+        let _ = check("MPI_Comm_free", unsafe { ringstep_mpi_free(self.handle) });
     }
 }
 
@@ -496,6 +491,7 @@ pub struct Pending {
     memory: *mut [u64],
     is_receive: bool,
     is_done: bool,
+    _use: Use,
 }
 
 // SAFETY: Any thread may ask MPI for a request, and whoever has this has the memory.
@@ -509,9 +505,10 @@ impl Pending {
         work: impl FnOnce(*mut u64, usize, *mut u64) -> c_int,
     ) -> Result<Self> {
         let room = size_of_val(&*buffer);
-        let mut pending = Self { call, request: 0, memory: Box::into_raw(buffer), is_receive, is_done: true };
+        let (_use, memory) = (Use::begin(call)?, Box::into_raw(buffer));
+        let mut pending = Self { call, request: 0, memory, is_receive, is_done: true, _use };
         let Self { memory, request, .. } = &mut pending;
-        make(call, || work(memory.cast(), room, request))?;
+        check(call, work(memory.cast(), room, request))?;
         pending.is_done = false;
         Ok(pending)
     }
@@ -522,7 +519,7 @@ impl Pending {
             return Ok(Some(0));
         }
         let (mut done, mut bytes) = (0, 0);
-        make(self.call, || {
+        check(self.call, {
             // SAFETY: The request is one that was started and is not through; the pointers are those of local variables.
             unsafe { ringstep_mpi_test(&mut self.request, &mut done, &mut bytes) }
         })?;
@@ -531,10 +528,9 @@ impl Pending {
     }
 
     /// The memory, now that MPI is through.
-    pub fn take(self) -> Buffer {
+    pub fn take(mut self) -> Buffer {
         assert!(self.is_done, "MPI is through with it");
-        let memory = self.memory;
-        std::mem::forget(self);
+        let memory = std::mem::replace(&mut self.memory, Box::into_raw(Buffer::default()));
         // SAFETY: It was a box's, MPI has let go of it, and this was the only one that knew it.
         unsafe { Box::from_raw(memory) }
     }
@@ -547,7 +543,7 @@ impl Drop for Pending {
             drop(unsafe { Box::from_raw(self.memory) });
         } else if self.is_receive {
             // SAFETY: The request is one that was started, and is not used again. Its memory stays, as that of all others.
-            let _ = make("MPI_Cancel", || unsafe { ringstep_mpi_cancel(self.request) });
+            let _ = check("MPI_Cancel", unsafe { ringstep_mpi_cancel(self.request) });
         }
     }
 }

@@ -27,6 +27,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ringstep_cpu::cores;
 use ringstep_cpu::wait::Patience;
 
 pub use self::ffi::{MpiError, World};
@@ -56,10 +57,10 @@ pub struct Mpi {
     post: Arc<Post>,
     call: Option<Call>,
     patience: Patience,
-    /// The same beside the caller's own work.
-    crowd: Patience,
     /// Memory that no message is in.
     pool: Vec<Buffer>,
+    /// The same for the words by which ranks meet.
+    words: Option<Buffer>,
     traffic: Traffic,
 }
 
@@ -71,9 +72,9 @@ impl Mpi {
         let process = start().map_err(|error| failed(error.to_string()))?.rank;
         let mut name = [0; 8];
         getrandom::fill(&mut name).map_err(|error| failed(error.to_string()))?;
-        // Everyone's process; and a name for the communicator, which is rank 0's.
-        let mut words = vec![[0u64; 2]; world];
-        words[rank] = [process as u64, u64::from_le_bytes(name)];
+        // Everyone's process and cores; and a name for the communicator, which is rank 0's.
+        let mut words = vec![[0u64; 3]; world];
+        words[rank] = [process as u64, cores::which(), u64::from_le_bytes(name)];
         tcp.begin(Call::plain(0, Collective::Split, ElementType::U8, size_of_val(&words[0])));
         for step in 1..world {
             let (to, from, own) = ((rank + step) % world, (rank + world - step) % world, words[rank]);
@@ -81,13 +82,15 @@ impl Mpi {
         }
         let seats = Seats::new(&words.iter().map(|word| word[0] as usize).collect::<Vec<_>>());
         let lifelines = (0..world).map(|peer| (peer != rank).then(|| tcp.peer(peer).clone())).collect();
-        let comm = communicator(&tcp, &seats, words[0][1])?;
+        let comm = communicator(&tcp, &seats, words[0][2])?;
         let (timeout, aborter) = (tcp.timeout(), tcp.aborter());
         let post = Arc::new(Post::new(rank, (comm, seats), lifelines, timeout, aborter));
         watch::watch(&post).map_err(|error| failed(error.to_string()))?;
-        let here = tcp.hosts().iter().filter(|&&host| host == tcp.hosts()[rank]).count();
-        let (patience, crowd) = (Patience::among(here), Patience::among(2 * here));
-        Ok(Self { tcp, post, call: None, patience, crowd, pool: Vec::new(), traffic: Traffic::default() })
+        // mpirun binds processes to cores, and those that have others are no crowd on these.
+        let place = |rank: usize| (tcp.hosts()[rank], words[rank][1]);
+        let here = (0..world).filter(|&other| place(other) == place(rank)).count();
+        let (patience, pool, traffic) = (Patience::among(here), Vec::new(), Traffic::default());
+        Ok(Self { tcp, post, call: None, patience, pool, words: None, traffic })
     }
 
     fn call(&self) -> Call {
@@ -136,20 +139,6 @@ impl Mpi {
             }
         };
         self.patience.wait(LOOKS, asked, sleep)
-    }
-
-    /// Waits until `look` finds something, however long that takes: what it waits for is the watch's to judge. Ranks and their
-    /// communication threads are more than the cores in most cases.
-    fn pause(&self, look: &mut dyn FnMut() -> Option<()>) {
-        let look = RefCell::new(look);
-        let sleep = || {
-            let [mut nap, longest] = NAPS;
-            while look.borrow_mut()().is_none() {
-                thread::sleep(nap);
-                nap = longest.min(2 * nap);
-            }
-        };
-        self.crowd.wait(LOOKS, || look.borrow_mut()(), sleep);
     }
 
     /// How long a call may be silent.

@@ -19,7 +19,7 @@ struct Keeper {
 static WORLD: OnceLock<Result<World, MpiError>> = OnceLock::new();
 static KEEPER: Mutex<Option<Keeper>> = Mutex::new(None);
 
-/// How often it is looked whether calls that are being made have returned.
+/// How often it is looked whether there is still a use of it.
 const NAP: Duration = Duration::from_millis(1);
 
 /// Starts MPI, unless it has been; returns when all processes have come so far. It can be started once.
@@ -45,8 +45,8 @@ fn begin() -> Result<World, MpiError> {
     Ok(world)
 }
 
-/// Ends MPI, if it runs, and waits no longer than so for the other processes to do so too. Where a thread is still in a call, as
-/// one is whose peer is gone, MPI cannot be ended and is left to the end of this process.
+/// Ends MPI, if it runs, and waits no longer than so for its last use here, and for the other processes to end it too. Where a
+/// thread is still in a call, as one is whose peer is gone, MPI cannot be ended and is left to the end of this process.
 pub fn end(patience: Duration) {
     let Some(Keeper { end, ended }) = KEEPER.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
     let deadline = Instant::now() + patience;
