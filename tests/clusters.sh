@@ -13,9 +13,11 @@ repository=$PWD
 venv=$PWD/target/peers/venv
 folder=$(mktemp -d)
 cd "$folder"
+# Programs that jobs are to find before all others.
+mkdir bin
 job="train --sync ddp --epochs 5 --timeout 20"
 # Long enough for something to happen on the way.
-long="--sync ddp --epochs 1500 --timeout 20"
+long="--sync ddp --epochs 4000 --timeout 20"
 RINGSTEP_SECRET=$(head -c 32 /dev/urandom | sha256sum | cut -d ' ' -f 1)
 
 started=()
@@ -30,11 +32,18 @@ clean() {
 trap clean EXIT
 
 need() { # COMMAND PACKAGE...
-    command -v "$1" > /dev/null || apt-get install -y -qq "${@:2}" > /dev/null
+    command -v "$1" > /dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${@:2}"; } > /dev/null
 }
 
 same() { # NAME [UNDISTURBED]
-    cmp -s "${2:-alone}/model.safetensors" "$1/model.safetensors" || { echo "FAILED: $1: other weights" >&2; exit 1; }
+    cmp -s "${2:-alone}/model.safetensors" "$1/model.safetensors" || {
+        echo "FAILED: $1: other weights" >&2
+        # Whether it came to its end, and what it said.
+        grep -E '"(interrupted|steps|algorithm|instructions)":' "$1/summary.json" >&2 || true
+        ls "$1" "$1/checkpoints" >&2 || true
+        tail -n 50 "$1.out" >&2 || true
+        exit 1
+    }
     echo "ok: $1"
 }
 
@@ -42,6 +51,35 @@ openmpi() {
     need mpirun.openmpi openmpi-bin
     mpirun.openmpi --allow-run-as-root --oversubscribe -n 4 "$ringstep" $job --out openmpi > /dev/null
     same openmpi
+    # The command that ringstep writes; and the one for jobs that go on, under which a rank is killed.
+    programs mpirun.openmpi
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    "$ringstep" launch mpi --workers 4 -- ${job#train } --out launched-openmpi | PATH=$folder/bin:$PATH sh > /dev/null
+    same launched-openmpi
+    "$ringstep" launch mpi --workers 4 -- $long --elastic 2:4 --out fewer-openmpi | PATH=$folder/bin:$PATH sh > fewer-openmpi.out 2>&1 &
+    goes_on_without OMPI_COMM_WORLD_RANK=2 fewer-openmpi $!
+}
+
+# Finds mpirun and ringstep where scripts that ringstep writes look for them.
+programs() { # MPIRUN
+    ln -sf "$(command -v "$1")" bin/mpirun
+    ln -sf "$ringstep" bin/ringstep
+}
+
+# Kills the rank with this variable, and waits for the others' end.
+goes_on_without() { # VARIABLE RUN LAUNCHER
+    wait_for test -s "$2/steps.jsonl"
+    for process in /proc/[0-9]*; do
+        if tr '\0' ' ' 2> /dev/null < "$process/cmdline" | grep -q "ringstep train .*--out $2" &&
+            tr '\0' '\n' 2> /dev/null < "$process/environ" | grep -q "^$1\$"; then
+            kill -KILL "${process#/proc/}"
+        fi
+    done
+    # srun ends with the exit code of the task that was killed.
+    wait "$3" || true
+    grep -q '"interrupted": false' "$2/summary.json" || { echo "FAILED: $2 did not go on" >&2; tail -n 20 "$2.out" >&2; exit 1; }
+    grep -q 'going on from step .* with 3 workers' "$2.out" || { echo "FAILED: $2: nobody was missed" >&2; cat "$2.out" >&2; exit 1; }
+    echo "ok: $2"
 }
 
 mpich() {
@@ -84,7 +122,7 @@ with_mpi() { # LIBRARY PROGRAM
     close "$1-own" alone
     # Each way beside itself without MPI; those whose workers race only have to end.
     for way in gather-scatter all-reduce local-sgd post-local-sgd diloco sma none parameter-server stale async; do
-        ranks=4 servers=
+        ranks=4
         case $way in parameter-server | stale | async) ranks=5 ;; esac
         quick="train --sync $way --epochs 2 --timeout 20"
         "$ringstep" $quick --workers 4 --out "$1-$way-alone" > /dev/null
@@ -98,26 +136,30 @@ with_mpi() { # LIBRARY PROGRAM
     $start -n 2 "$program" train --sync ddp --model resnet20 --dataset synthetic --samples 64 --batch 8 --epochs 1 \
         --batch-norm sync --transport mpi --out "$1-norm" > /dev/null
     $start -n 4 "$program" $job --compress top-k --transport mpi --out "$1-top-k" > /dev/null
-    echo "ok: $1: colocated servers, synchronised batch norm, codes"
+    # What MPI does nobody predicts.
+    $start -n 2 "$program" compare --sync all-reduce,ddp --epochs 2 --transport mpi --out "$1-compared" > /dev/null
+    echo "ok: $1: colocated servers, synchronised batch norm, codes, a comparison"
     stopped "$1"
 }
 
 # A rank that is stopped is named after the timeout, and nobody is left.
 stopped() { # LIBRARY
-    for algorithm in mpi ring; do
-        $start -n 3 "$program" train --sync all-reduce --epochs 100000 --timeout 2 --transport mpi --algorithm $algorithm \
-            --out "$1-stopped-$algorithm" > "$1-stopped" 2>&1 &
+    for way in "all-reduce mpi" "all-reduce ring" "ddp mpi"; do
+        read -r sync algorithm <<< "$way"
+        run=$1-stopped-$sync-$algorithm
+        $start -n 3 "$program" train --sync $sync --epochs 100000 --timeout 2 --transport mpi --algorithm $algorithm \
+            --out "$run" > "$1-stopped" 2>&1 &
         launcher=$!
-        wait_for test -s "$1-stopped-$algorithm/steps.jsonl"
-        victim=$(pgrep -f "^$program.*$1-stopped-$algorithm" | while read -r process; do
-            tr '\0' '\n' < "/proc/$process/environ" | grep -qE '^(OMPI_COMM_WORLD_RANK|PMI_RANK)=1$' && echo "$process"
-        done | head -n 1)
+        wait_for test -s "$run/steps.jsonl"
+        victim=$(pgrep -f "^$program.*$run" | while read -r process; do
+            if tr '\0' '\n' < "/proc/$process/environ" | grep -qE '^(OMPI_COMM_WORLD_RANK|PMI_RANK)=1$'; then echo "$process"; fi
+        done)
         kill -STOP "$victim"
         wait $launcher && { echo "FAILED: $1: nobody missed a stopped rank" >&2; exit 1; }
         grep -qE "^error: rank 1 .*does not answer any more" "$1-stopped" ||
-            { echo "FAILED: $1: $algorithm: a stopped rank is not named: $(grep -m 1 error "$1-stopped")" >&2; exit 1; }
-        pgrep -f "^$program.*$1-stopped-$algorithm" > /dev/null && { echo "FAILED: $1: processes are left" >&2; exit 1; }
-        echo "ok: $1: a stopped rank is named ($algorithm)"
+            { echo "FAILED: $1: $way: a stopped rank is not named: $(grep -m 1 error "$1-stopped")" >&2; exit 1; }
+        pgrep -f "^$program.*$run" > /dev/null && { echo "FAILED: $1: processes are left" >&2; exit 1; }
+        echo "ok: $1: a stopped rank is named ($way)"
     done
 }
 
@@ -194,6 +236,9 @@ CONF
     printf '#!/bin/sh\nexec %s %s --workers 4 --out %s/sbatch\n' "$ringstep" "$job" "$folder" > batch.sh
     sbatch --wait --overcommit --ntasks 4 --output=batch.out batch.sh > /dev/null
     same sbatch
+    "$ringstep" launch slurm --workers 4 -- $long --elastic 2:4 --out fewer-slurm |
+        PATH=$(dirname "$ringstep"):$PATH sbatch --wait --overcommit --output=fewer-slurm.out > /dev/null &
+    goes_on_without SLURM_PROCID=2 fewer-slurm $!
     preempted
 }
 
@@ -204,9 +249,7 @@ preempted() {
 #!/bin/bash
 #SBATCH --signal=B:USR1@60 --requeue --partition low --ntasks 4 --overcommit --open-mode append --output $folder/preempted.out
 cd $folder
-if [ -d preempted/checkpoints ]; then set -- --resume preempted; else set -- $long --workers 4 --out preempted; fi
-echo "start \${SLURM_RESTART_COUNT:-0}: \$*"
-$ringstep train "\$@" & trap 'kill -USR1 \$!' USR1; wait \$!; code=\$?
+$ringstep train $long --workers 4 --out preempted & trap 'kill -USR1 \$!' USR1; wait \$!; code=\$?
 [ \$code -lt 128 ] || { wait \$!; code=\$?; }
 [ \$code -ne 75 ] || scontrol requeue "\$SLURM_JOB_ID"
 exit \$code
@@ -215,13 +258,15 @@ SCRIPT
     wait_for eval 'test -s preempted/metrics.jsonl'
     sbatch --wait --partition high --overcommit --output=high.out --wrap 'true' > /dev/null
     grep -q 'after step' preempted.out || { echo "FAILED: it was not preempted" >&2; cat preempted.out >&2; exit 1; }
-    # Whoever is requeued is let wait for a while.
-    for _ in $(seq 300); do
-        scontrol update "job=$number" begintime=now 2> /dev/null || true
-        squeue -h -j "$number" 2> /dev/null | grep -q . || break
+    # Slurm lets whoever is requeued wait for two minutes, and looks at the queue every minute.
+    queued=yes
+    for _ in $(seq 500); do
+        scontrol update "job=$number" starttime=now > /dev/null 2>&1 || true
+        if state=$(squeue -h -o %T -j "$number" 2> /dev/null) && [[ -z $state ]]; then queued=; break; fi
         sleep 0.5
     done
-    grep -q 'start [1-9].*--resume' preempted.out || { echo "FAILED: it was not requeued" >&2; cat preempted.out >&2; exit 1; }
+    [[ -z $queued ]] || { echo "FAILED: the requeued job is still $state" >&2; cat preempted.out >&2; exit 1; }
+    grep -q 'Slurm has requeued this job once: going on with preempted' preempted.out || { echo "FAILED: it was not requeued" >&2; cat preempted.out >&2; exit 1; }
     same preempted alone-long
 }
 
@@ -262,12 +307,14 @@ on() { # HOST COMMAND...
 hosts() {
     namespaces
     # One rank on each of four hosts, in any order.
+    others=()
     for rank in 3 1 2; do
         RANK=$rank WORLD_SIZE=4 MASTER_ADDR=10.77.0.10 MASTER_PORT=29500 on $rank "$ringstep" $job &
-        started+=($!)
+        others+=($!)
     done
+    started+=("${others[@]}")
     RANK=0 WORLD_SIZE=4 MASTER_ADDR=10.77.0.10 MASTER_PORT=29500 on 0 "$ringstep" $job --out four-hosts > /dev/null
-    wait $(jobs -p | tail -n 3)
+    wait "${others[@]}"
     same four-hosts
     # Two on each of two, which share memory there; the second names its interface.
     nodes="--nodes 2 --rendezvous 10.77.0.10:29501 --workers 2"
@@ -294,6 +341,20 @@ hosts() {
     (($(wc -c < cable/metrics.jsonl) > before)) || { echo "FAILED: the cable was pulled too late" >&2; exit 1; }
     unset WORLD_SIZE MASTER_ADDR MASTER_PORT
     same cable alone-long
+    # A host is lost, and started anew: the others wait for it, and all go on from the last checkpoint.
+    nodes="$long --nodes 2 --rendezvous 10.77.0.10:29503 --workers 2 --max-restarts 1 --checkpoint-every 500"
+    on 0 "$ringstep" train $nodes --node-rank 0 --out replaced > /dev/null 2> replaced.txt &
+    first=$!
+    on 1 "$ringstep" train $nodes --node-rank 1 &
+    second=$!
+    wait_for eval 'ls replaced/checkpoints/*/SHA256SUMS > /dev/null 2>&1'
+    ip netns pids ringstep-host1 | xargs kill -KILL
+    wait $second || true
+    on 1 "$ringstep" train $nodes --node-rank 1 &
+    second=$!
+    wait $first $second
+    grep -q 'restart 1 of 1' replaced.txt || { echo "FAILED: nobody was lost" >&2; exit 1; }
+    same replaced alone-long
 }
 
 # What passes between two hosts, with and without --tls.
@@ -316,7 +377,7 @@ tls() {
         same "$name"
     done
     # The first words of a proof, and an order to a process, in words that stand in no other protocol.
-    for words in ringstp4 model_file; do
+    for words in ringstp5 model_file; do
         grep -q "$words" watched.pcap || { echo "FAILED: tls: $words is nowhere, so nothing was shown" >&2; exit 1; }
         ! grep -q "$words" watched-tls.pcap || { echo "FAILED: tls: $words passed in plain text" >&2; exit 1; }
     done
@@ -343,7 +404,6 @@ ssh() {
         started+=($!)
     done
     # What a user would have in ~/.ssh/config.
-    mkdir bin
     printf '#!/bin/sh\nexec /usr/bin/ssh -F %s/config "$@"\n' "$folder" > bin/ssh
     chmod +x bin/ssh
     printf 'IdentityFile %s/user-key\nStrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\n' \

@@ -1,6 +1,7 @@
 """Faults of every kind, under every way of synchronising, over every transport."""
 
 import collections
+import json
 import os
 import queue
 import re
@@ -11,7 +12,7 @@ import threading
 import time
 import traceback
 
-from job import Hosts, Job, TooLate, Wrong, living, resume, undisturbed, weights
+from job import Hosts, Job, TooLate, Wrong, resume, undisturbed, wait_until, weights
 
 COMMON = ["--epochs", "200", "--checkpoint-every", "100", "--trace", "0"]
 WAYS = {
@@ -22,12 +23,18 @@ WAYS = {
     "stale, colocated": "--staleness 0 --servers colocated", "async, colocated": "--servers colocated",
 }
 SERVERS = {"parameter-server": 2, "stale": 1, "stale, 2 ahead": 2, "async": 1}
-# What can be done to ranks that are threads, processes, and processes on several hosts.
+FIRST = r"the first process of the job, on \S+, does"
+ELASTIC = ["gather-scatter", "all-reduce", "ddp", "ddp, top-k", "local-sgd", "diloco", "sma"]
+# What can be done to ranks that are threads, processes, processes of mpirun, and processes on several hosts, with and without --tls.
+ON_HOSTS = ["rank killed", "rank replaced", "rank stopped", "rank paused", "launcher killed", "member killed", "member replaced",
+            "first stopped", "link cut", "link flaps", "host missed"]
 KINDS = {
     "threads": ["launcher killed", "disk full", "checkpoint torn"],
-    "shm": ["rank killed", "rank stopped", "rank paused", "launcher killed", "server killed", "disk full", "checkpoint torn"],
-    "tcp": ["rank killed", "rank stopped", "rank paused", "launcher killed", "server killed"],
-    "hosts": ["rank killed", "rank stopped", "rank paused", "launcher killed", "member killed", "link cut", "link flaps"],
+    "shm": ["rank killed", "rank replaced", "rank stopped", "rank paused", "launcher killed", "server killed", "disk full", "checkpoint torn"],
+    "tcp": ["rank killed", "rank replaced", "rank stopped", "rank paused", "launcher killed", "server killed"],
+    "mpi": ["rank killed", "rank stopped", "rank paused", "launcher killed", "server killed"],
+    "hosts": ON_HOSTS,
+    "hosts, tls": ON_HOSTS,
 }
 
 
@@ -35,18 +42,34 @@ def arguments(way, transport):
     words = ["--sync", way.split(",")[0], *WAYS[way].split(), *COMMON]
     if transport == "threads":
         words += ["--launch", "threads"]
-    if transport == "hosts":
+    if "hosts" in transport:
         words += ["--workers", "1"]
-    if transport in ("shm", "tcp"):
+    if "tls" in transport:
+        words += ["--tls"]
+    if transport == "mpi":
+        words += ["--workers", "4"]
+    if transport in ("shm", "tcp", "mpi"):
         words += ["--transport", transport]
     return words
+
+
+def ranks_of_mpi(way, transport):
+    return 4 + SERVERS.get(way, 0) if transport == "mpi" else None
+
+
+def result_of(way, transport):
+    """What the weights depend on."""
+    return way, transport if transport in ("threads", "mpi") else "processes"
 
 
 def fits(way, transport, kind):
     if way == "data-parallel" and transport != "threads":
         return False
     # On four hosts of one worker each there is no process for a server.
-    if way in SERVERS and transport == "hosts" or "colocated" in way and transport != "hosts":
+    if way in SERVERS and "hosts" in transport or "colocated" in way and "hosts" not in transport:
+        return False
+    # Those that go on with fewer workers.
+    if kind == "host missed" and (way not in ELASTIC):
         return False
     return kind != "server killed" or way in SERVERS
 
@@ -71,11 +94,12 @@ class Case:
         self.transport, self.kind, self.way, self.number = case
         self.folder, self.hosts, self.references = folder, hosts, references
         self.chance = __import__("random").Random(self.number)
+        self.mpi = ranks_of_mpi(self.way, self.transport)
 
-    def start(self, timeout, out=None):
-        words = [*arguments(self.way, self.transport), "--timeout", str(timeout), "--out", str(out or self.folder / "run")]
-        hosts = self.hosts if self.transport == "hosts" else None
-        self.job = Job(self.folder, words, hosts, out)
+    def start(self, timeout, out=None, more=()):
+        words = [*arguments(self.way, self.transport), "--timeout", str(timeout), "--out", str(out or self.folder / "run"), *more]
+        hosts = self.hosts if "hosts" in self.transport else None
+        self.job = Job(self.folder, words, hosts, out, self.mpi)
         self.job.wait_for_checkpoint()
         time.sleep(self.chance.uniform(0, 0.2))
         if self.job.is_over():
@@ -94,7 +118,10 @@ class Case:
         said = self.job.last_words()
         if code == 0:
             raise TooLate()
-        if code != 1 or not re.match(pattern, said):
+        if self.mpi:
+            # mpirun has words and an exit code of its own.
+            said = next((line for line in self.job.all_words() if re.match(pattern, line)), said)
+        if (code != 1 and not self.mpi) or not re.match(pattern, said):
             raise Wrong(f"exit code {code}, {said!r} is not {pattern!r}")
         # What a killed process was writing is cleared away by whoever goes on.
         left = [path for path in left if "/run/checkpoints/" not in path]
@@ -104,12 +131,12 @@ class Case:
 
     def recover(self, run=None):
         run = run or self.folder / "run"
-        said, steps = resume(self.folder, run)
+        said, steps = resume(self.folder, run, self.mpi)
         self.same(run, steps)
         return said
 
     def same(self, run, steps=None):
-        expected, repeatable, of = self.references[self.reference()]
+        expected, repeatable, of = self.references[result_of(self.way, self.transport)]
         if repeatable and weights(run) != expected:
             raise Wrong("other weights than the undisturbed run")
         if steps is not None and steps != of:
@@ -118,14 +145,25 @@ class Case:
         if left:
             raise Wrong(f"left behind: {left}")
 
-    def reference(self):
-        return self.way, "threads" if self.transport == "threads" else "processes"
-
     def succeeds(self):
         code, left = self.job.end()
         if code != 0 or left:
             raise Wrong(f"exit code {code}, {self.job.last_words()!r}, left behind: {left}")
         self.same(self.folder / "run")
+
+    def death_of(self, rank):
+        """As those say it that are left; of processes that mpirun has started, mpirun may be the first to say anything."""
+        if self.mpi is None:
+            return rf"error: rank {rank}( on \S+)? died: killed by signal 9"
+        who = rf"rank {rank} on \S+ died: its process is gone" if rank else r"the first process of the job, on \S+, is gone"
+        return rf"error: {who}|mpirun\S* noticed that process rank {rank} with PID \d+ .*exited on signal 9"
+
+    def told(self, words):
+        """The line in which it said so; a run that was over before has no such line."""
+        for line in self.job.all_words():
+            if words in line:
+                return line
+        raise TooLate()
 
     # One kind of fault each.
 
@@ -133,15 +171,38 @@ class Case:
         rank = self.chance.randrange(4)
         self.start(20)
         self.send(self.job.worker(rank), signal.SIGKILL)
-        said = self.error(rf"error: rank {rank}( on \S+)? died: killed by signal 9")
+        said = self.error(self.death_of(rank))
         self.recover()
         return said
+
+    def rank_replaced(self):
+        """Another takes its place, perhaps again before all have met, and the run ends as if nothing had happened."""
+        self.start(20, more=["--max-restarts", "9"])
+        for _ in range(self.chance.randrange(1, 4)):
+            rank = self.chance.randrange(4 + (SERVERS[self.way] if self.way in SERVERS else 0))
+            try:
+                self.send(self.job.worker(rank), signal.SIGKILL)
+            except TooLate:
+                pass
+            time.sleep(self.chance.uniform(0, 0.3))
+        self.succeeds()
+        return self.told("; going on from step ")
+
+    def member_replaced(self):
+        """Its node is started anew, as Kubernetes does it."""
+        number = self.chance.randrange(1, 4)
+        self.start(20, more=["--max-restarts", "9"])
+        self.send(self.job.processes[number].pid, signal.SIGKILL)
+        time.sleep(self.chance.uniform(0, 0.5))
+        self.job.start_again(number)
+        self.succeeds()
+        return self.told(" to come again, ")
 
     def server_killed(self):
         rank = 4 + self.chance.randrange(SERVERS[self.way])
         self.start(20)
         self.send(self.job.worker(rank), signal.SIGKILL)
-        said = self.error(rf"error: rank {rank} died: killed by signal 9")
+        said = self.error(self.death_of(rank))
         self.recover()
         return said
 
@@ -150,9 +211,33 @@ class Case:
         self.start(4)
         self.send(self.job.worker(rank), signal.SIGSTOP)
         who = rf"(rank {rank}( on \S+)? does|ranks {rank} and {4 + rank}( on \S+)? do)"
+        if self.mpi and rank == 0:
+            who = FIRST
         said = self.error(rf"error: {who} not answer any more \(")
         self.recover()
         return said
+
+    def first_stopped(self):
+        """The process that the others take their orders from: each of them says so."""
+        self.start(4)
+        stopped = [self.job.processes[0].pid, self.job.worker(0)]
+        for process in stopped:
+            self.send(process, signal.SIGSTOP)
+        try:
+            others = self.job.processes[1:]
+            wait_until("the end of the others", lambda: all(process.poll() is not None for process in others))
+            for number in range(1, 4):
+                if not re.match(rf"error: {FIRST} not answer any more \(", self.job.last_words(number)):
+                    raise Wrong(f"process {number}: {self.job.last_words(number)!r}")
+        finally:
+            for process in stopped:
+                self.send(process, signal.SIGCONT)
+        code, left = self.job.end()
+        left = [path for path in left if "/run/checkpoints/" not in path]
+        if code != 1 or left:
+            raise Wrong(f"exit code {code}, {self.job.last_words()!r}, left behind: {left}")
+        self.recover()
+        return self.job.last_words(1)
 
     def rank_paused(self):
         self.start(20)
@@ -206,6 +291,36 @@ class Case:
             time.sleep(0.2)
         self.succeeds()
         return "went on"
+
+    def host_missed(self):
+        """Its worker or all of it is stopped, or its link is cut: the others go on, and train on all images."""
+        number, how = self.chance.randrange(1, 4), self.chance.choice(["worker", "node", "link"])
+        self.start(4, more=["--elastic", "2:4"])
+        try:
+            match how:
+                case "worker":
+                    self.send(self.job.worker(number), signal.SIGSTOP)
+                case "node":
+                    self.send(self.job.processes[number].pid, signal.SIGSTOP)
+                    self.send(self.job.worker(number), signal.SIGSTOP)
+                case "link":
+                    self.hosts.pull(number)
+            self.job.wait_for("going on", lambda: any("with 3 workers" in line for line in self.job.all_words()))
+        finally:
+            if how == "link":
+                self.hosts.plug(number)
+            elif how == "node":
+                # It finds out that it was given up.
+                self.send(self.job.processes[number].pid, signal.SIGCONT)
+        code, left = self.job.end()
+        left = [path for path in left if "/run/checkpoints/" not in path]
+        if code != 0 or left:
+            raise Wrong(f"exit code {code}, {self.job.last_words()!r}, left behind: {left}")
+        steps = map(json.loads, (self.folder / "run/steps.jsonl").read_text().splitlines())
+        images, of = sum(step["images"] for step in steps), 100 * 200
+        if images != of:
+            raise Wrong(f"{images} images instead of {of}")
+        return self.told("; going on from step ")
 
     def disk_full(self):
         """A disk on which one checkpoint has room and not the next ones."""
@@ -269,12 +384,12 @@ def run(folder, faults, lanes, chance, only):
     cases = plan(faults, chance, only)
     references = {}
     for transport, _, way, _ in cases:
-        key = way, "threads" if transport == "threads" else "processes"
+        key = result_of(way, transport)
         if key not in references:
             place = folder / f"reference-{len(references)}"
             place.mkdir()
-            words = arguments(way, transport if transport == "threads" else "shm")
-            references[key] = undisturbed(place, words)
+            words = arguments(way, "shm" if key[1] == "processes" else transport)
+            references[key] = undisturbed(place, words, ranks_of_mpi(way, transport))
     waiting, results = queue.Queue(), []
     for number, case in enumerate(cases):
         waiting.put((number, case))

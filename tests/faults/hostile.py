@@ -58,7 +58,7 @@ def once(folder, number, strangers, seconds, epochs, port):
     return weights(run), json.loads(out)["runs"][0]["seconds"], wall, peak[0], became
 
 
-def run(folder, count, chance, rounds=3, epochs=1500):
+def run(folder, count, chance, rounds=3, epochs=4500):
     port = 20000 + chance.randrange(10000)
     once(folder, 0, 0, 0, 50, port)
     plain, attacked, expected = [], [], None
@@ -75,6 +75,7 @@ def run(folder, count, chance, rounds=3, epochs=1500):
     slower = 100 * (times[1] / times[0] - 1)
     strangers = attacked[-1][4]
     cpu = 100 * strangers["cpu"] / strangers["seconds"]
+    each = [1e6 * (times[1] - times[0]) / count, 1e6 * strangers["cpu"] / count]
     lines = [f"{count} connections a run at the port of the meeting, of five kinds in turn (garbage, half introductions, slow drips, the "
              "right magic with a wrong proof, replayed proofs), from before the ranks meet until shortly before the end; two nodes of "
              f"one worker, LeNet-5, ddp over TCP on loopback. Medians of {rounds} runs each, in turns:", "",
@@ -82,7 +83,9 @@ def run(folder, count, chance, rounds=3, epochs=1500):
              f"| seconds of training | {times[0]:.2f} | {times[1]:.2f} ({slower:+.1f}%) |",
              f"| peak memory of the first process | {memory[0] / 1000:.1f} MB | {memory[1] / 1000:.1f} MB |",
              f"| weights | | {'the same' if same else 'OTHERS'} |", "",
-             f"The strangers' own process used {cpu:.0f}% of one of the cores that both nodes run on. Of those of the last run "
+             f"A connection costs the run {each[0]:.0f} us, {each[1]:.0f} of which are the strangers' own: their process used {cpu:.0f}% of one of "
+             "the cores that both nodes run on. Of those of the last run "
              + ", ".join(f"{value} {key}" for key, value in strangers.items() if key.startswith("were"))
-             + ": the door is only attended while ranks meet, and afterwards the system's queue is full of callers that nobody hears."]
+             + ": the door is only attended while ranks meet (with --elastic, always), and afterwards the system's queue is full of "
+             "callers that nobody hears."]
     return lines, not same or slower > 10 or memory[1] > memory[0] + 50_000

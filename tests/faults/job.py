@@ -12,6 +12,7 @@ import threading
 import time
 
 RINGSTEP = os.environ["RINGSTEP"]
+RINGSTEP_MPI = os.environ.get("RINGSTEP_MPI")  # The same with Open MPI built in.
 PATIENCE = 60.0  # Whatever takes longer hangs.
 
 
@@ -49,27 +50,44 @@ def living(mark):
     return found
 
 
-class Job:
-    """One run, of one process that starts workers, or of one on each of several hosts."""
+def program(mpi=None):
+    """What starts ringstep: by itself, or so many ranks of it by mpirun."""
+    return [RINGSTEP] if mpi is None else ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", str(mpi), RINGSTEP_MPI]
 
-    def __init__(self, folder, arguments, hosts=None, out=None):
+
+class Job:
+    """One run, of one process that starts workers, of one on each of several hosts, or of so many ranks that mpirun starts."""
+
+    def __init__(self, folder, arguments, hosts=None, out=None, mpi=None):
         self.folder, self.run = folder, out or folder / "run"
         self.mark = secrets.token_hex(8).encode()
         self.temporary = folder / f"tmp-{self.mark.decode()}"
         self.temporary.mkdir(parents=True)
-        environment = dict(os.environ, RINGSTEP_FAULT=self.mark.decode(), TMPDIR=str(self.temporary),
-                           HOME=str(folder), RINGSTEP_SECRET=secrets.token_hex(16))
+        self.environment = dict(os.environ, RINGSTEP_FAULT=self.mark.decode(), TMPDIR=str(self.temporary),
+                                HOME=str(folder), RINGSTEP_SECRET=secrets.token_hex(16))
         self.shared_memory = set(os.listdir("/dev/shm"))
-        words = [RINGSTEP, "train", *arguments]
+        words = [*program(mpi), "train", *arguments]
         if hosts is None:
-            commands = [words]
+            self.commands = [words]
         else:
             nodes = ["--nodes", str(len(hosts.names)), "--rendezvous", f"{hosts.address(0)}:{hosts.port()}"]
-            commands = [["ip", "netns", "exec", name, *words, *nodes, "--node-rank", str(number)]
-                        for number, name in enumerate(hosts.names)]
-        self.said = [open(folder / f"said-{self.mark.decode()}-{number}", "w+") for number in range(len(commands))]
-        self.processes = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, env=environment, cwd=folder)
-                          for command, said in zip(commands, self.said)]
+            self.commands = [["ip", "netns", "exec", name, *words, *nodes, "--node-rank", str(number)]
+                             for number, name in enumerate(hosts.names)]
+        self.said = [open(folder / f"said-{self.mark.decode()}-{number}", "w+") for number in range(len(self.commands))]
+        self.processes = [self.start(number) for number in range(len(self.commands))]
+
+    def start(self, number):
+        return subprocess.Popen(self.commands[number], stdout=subprocess.DEVNULL, stderr=self.said[number],
+                                env=self.environment, cwd=self.folder)
+
+    def start_again(self, number):
+        """Another process in the place of one that is gone."""
+        self.processes[number].wait()
+        self.processes[number] = self.start(number)
+
+    def all_words(self):
+        self.said[0].seek(0)
+        return self.said[0].read().splitlines()
 
     def is_over(self):
         return self.processes[0].poll() is not None
@@ -93,9 +111,17 @@ class Job:
     def worker(self, rank):
         """The process of a rank."""
         for process, words in living(self.mark).items():
-            if words[1:] == [b"worker", str(rank).encode()]:
+            if words[1:] == [b"worker", str(rank).encode()] or words[0] == str(RINGSTEP_MPI).encode() and self.is_rank(process, rank):
                 return process
         raise TooLate(f"no process of rank {rank}")
+
+    def is_rank(self, process, rank):
+        """Whether it is this one for mpirun."""
+        try:
+            variables = pathlib.Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+        except OSError:
+            return False
+        return b"OMPI_COMM_WORLD_RANK=%d" % rank in variables
 
     def last_words(self, number=0):
         self.said[number].seek(0)
@@ -108,9 +134,10 @@ class Job:
         wait_until("the end of all processes", lambda: not living(self.mark))
         for process in self.processes:
             process.wait()
-        left = [str(path) for path in self.temporary.rglob("*")]
+        # Open MPI's are another program's, here and below.
+        left = [str(path) for path in self.temporary.rglob("*") if "/ompi." not in str(path)]
         left += [str(path) for path in self.run.rglob("*") if ".tmp" in path.name or path.name.startswith(".")]
-        left += sorted(set(os.listdir("/dev/shm")) - self.shared_memory)
+        left += sorted(name for name in set(os.listdir("/dev/shm")) - self.shared_memory if not name.startswith("vader_segment"))
         return self.processes[0].returncode, left
 
     def abandon(self):
@@ -182,10 +209,10 @@ def ip(*words, check=True):
     subprocess.run(["ip", *words], check=check, stderr=None if check else subprocess.DEVNULL)
 
 
-def undisturbed(folder, arguments):
+def undisturbed(folder, arguments, mpi=None):
     """The weights that a job ends with, and whether it would again."""
     run = folder / "run"
-    done = subprocess.run([RINGSTEP, "train", *arguments, "--out", str(run), "--json"], cwd=folder, capture_output=True,
+    done = subprocess.run([*program(mpi), "train", *arguments, "--out", str(run), "--json"], cwd=folder, capture_output=True,
                           text=True, timeout=300, check=True)
     summary = json.loads(done.stdout)["runs"][0]
     result = weights(run), summary["repeatable"], summary["steps"]
@@ -193,9 +220,9 @@ def undisturbed(folder, arguments):
     return result
 
 
-def resume(folder, run):
+def resume(folder, run, mpi=None):
     """Goes on from a checkpoint; returns what it said and the steps that it has done."""
-    done = subprocess.run([RINGSTEP, "train", "--resume", str(run), "--json", "--timeout", "60"], cwd=folder,
+    done = subprocess.run([*program(mpi), "train", "--resume", str(run), "--json", "--timeout", "60"], cwd=folder,
                           capture_output=True, text=True, timeout=PATIENCE * 2)
     if done.returncode != 0:
         raise Wrong(f"resume: {done.stderr.strip()}")

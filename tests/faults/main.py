@@ -26,7 +26,7 @@ def processor():
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seed", type=int, default=16)
-    parser.add_argument("--faults", type=int, default=210)
+    parser.add_argument("--faults", type=int, default=264)
     parser.add_argument("--lanes", type=int, default=3)
     parser.add_argument("--kills", type=int, nargs="?", const=20)
     parser.add_argument("--hostile", type=int, nargs="?", const=10000)
