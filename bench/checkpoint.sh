@@ -4,7 +4,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 cargo build --release --quiet
-steps=${1:-60} rounds=${2:-3}
+steps=${1:-500} rounds=${2:-3}
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 run() {

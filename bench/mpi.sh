@@ -10,6 +10,7 @@ need_packages openmpi-bin libopenmpi-dev mpich libmpich-dev
 mkdir -p target/peers
 for mpi in openmpi mpich; do
     "mpicc.$mpi" -O2 bench/mpi/allreduce.c -o "target/peers/mpi-allreduce-$mpi"
+    "mpicc.$mpi" -O2 -shared -fPIC bench/mpi/inside.c -o "target/peers/mpi-inside-$mpi.so"
     [[ ${RINGSTEP_BUILT:-} ]] && continue # by an earlier run
     MPICC=mpicc.$mpi cargo build --release --quiet --features mpi
     cp target/release/ringstep "target/peers/ringstep-$mpi"

@@ -3,24 +3,11 @@
 #include <math.h>
 #include <mpi.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-enum { WARMUP = 5, LEAST = 7, MOST = 2000 };
-static const double BUDGET = 0.25; // seconds for the timed iterations of a size
+#include "../common/timing.h"
 
-// The clock that Python's perf_counter reads too.
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec * 1e-9;
-}
-
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
+enum { WARMUP = 5 };
 
 // Nearest rank: the smallest time that a share q of all n does not exceed.
 static double quantile(const double *sorted, int n, double q) {

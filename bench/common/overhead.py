@@ -1,13 +1,16 @@
 """See bench/overhead.sh."""
 
+import argparse
 import json
+import os
 import pathlib
 import statistics
 import subprocess
-import sys
 import tempfile
 import threading
 import time
+
+from run import ROOT, circumstances, table
 
 JOB = ["train", "--sync", "ddp", "--workers", "2", "--epochs", "900", "--trace", "0", "--json"]
 
@@ -44,20 +47,36 @@ def run(binary, folder):
 
 
 def main():
-    binary, without, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    results = {"with": [], "without": []}
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--record", type=pathlib.Path)
+    args, load = parser.parse_args(), os.getloadavg()[0]
+    programs = {"with": ROOT / "target/release/ringstep", "without": ROOT / "target/peers/without-signs-target/release/ringstep"}
+    results = {name: [] for name in programs}
     with tempfile.TemporaryDirectory() as folder:
-        for number in range(rounds):
-            results["with"].append(run(binary, f"{folder}/with-{number}"))
-            if without:
-                results["without"].append(run(without, f"{folder}/without-{number}"))
-    step, _, _ = map(statistics.median, zip(*results["with"]))
+        for number in range(args.rounds):
+            # Whoever goes first is another one each time.
+            for name in sorted(programs, reverse=number % 2 == 1):
+                results[name].append(run(programs[name], f"{folder}/{name}-{number}"))
+    meeting = json.loads(subprocess.run([ROOT / "target/release/examples/meeting", "2"], capture_output=True, text=True, check=True).stdout)
+    steps = {name: statistics.median(step for step, _, _ in runs) for name, runs in results.items()}
+    seconds = statistics.median(seconds for _, seconds, _ in results["with"])
     share = max(spent / seconds for _, seconds, spent in results["with"])
-    print(f"signs of life: {100 * share:.4f}% of the run's time on a core, both workers together; median step {1e6 * step:.1f} us")
-    if without:
-        other = statistics.median(result[0] for result in results["without"])
-        print(f"without them: median step {1e6 * other:.1f} us: {100 * (step / other - 1):+.2f}%")
-        print("medians of runs:", ", ".join(f"{1e6 * a[0]:.1f}/{1e6 * b[0]:.1f}" for a, b in zip(*results.values())))
+    rows = [[name, f"{1e6 * steps[name]:.1f}", " ".join(f"{1e6 * step:.1f}" for step, _, _ in runs)] for name, runs in results.items()]
+    beyond = meeting["meeting"] - meeting["connections"]
+    lines = [
+        "# Signs of life and authentication, beside steps of LeNet-5", "", *circumstances("bench/overhead.sh", load, []), "",
+        "ddp of two workers, in turns:", "",
+        *table(["signs of life", "median step, us", "each run"], rows), "",
+        f"With signs of life a median step takes {100 * (steps['with'] / steps['without'] - 1):+.2f}%. The threads that give them take "
+        f"{100 * share:.4f}% of a run's time on a core, both workers together, in the run where they took most.", "",
+        f"Two ranks meet in {meeting['meeting']:.0f} us, and as many connections that prove nothing are made in "
+        f"{meeting['connections']:.0f} us: {beyond:.0f} us once a run, which is {100 * beyond / 1e6 / seconds:.4f}% of these runs of "
+        f"{seconds:.1f} s.",
+    ]
+    print("\n".join(lines))
+    if args.record:
+        args.record.write_text("\n".join(lines) + "\n")
 
 
 main()
